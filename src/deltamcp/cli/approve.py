@@ -3,6 +3,7 @@
 import argparse
 import functools
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from deltamcp.catalog.clean_text import visible
@@ -12,6 +13,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway import review
 from deltamcp.gateway.approvals import Approvals
 from deltamcp.gateway.definition_diff import diff_lines
+from deltamcp.gateway.imitation import find_imitations
 from deltamcp.gateway.review import ApprovalRecord, name_at
 
 _KINDS = {"tools": "tool", "prompts": "prompt", "instructions": "text"}
@@ -31,6 +33,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     approvals = Approvals()
     records = approvals.records()
+    imitations = _find_imitations(records.values())
     if args.upstream is not None:
         names = sorted({record.upstream for record in records.values()})
         if args.upstream not in names:
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
         print_text("Nothing waits to be approved.")
         return
     for path, places in chosen.items():
-        _show(records[path], places, is_whole=args.upstream is not None or args.yes or args.reject)
+        _show(records[path], places, imitations, is_whole=args.upstream is not None or args.yes or args.reject)
     if args.yes or args.reject:
         _decide(approvals, chosen, records, is_approval=args.yes)
     elif args.upstream is None:
@@ -62,12 +65,25 @@ def _choose(record: ApprovalRecord, names: list[str]) -> list[str]:
     return [place for place in {**record.waiting, **record.rejected} if name_at(place) in names]
 
 
-def _show(record: ApprovalRecord, places: list[str], is_whole: bool) -> None:
+def _find_imitations(records: Iterable[ApprovalRecord]) -> dict[tuple[str, str], str]:
+    """Returns sentences about tools that could be taken for another server's, by upstream and name."""
+    tools = {
+        record.upstream: [
+            one for place, one in {**record.approved, **record.waiting}.items() if place.startswith("/tools/")
+        ]
+        for record in records
+    }
+    return {(one.upstream, one.tool): str(one) for one in find_imitations(tools)}
+
+
+def _show(record: ApprovalRecord, places: list[str], imitations: dict[tuple[str, str], str], is_whole: bool) -> None:
     for place in places:
         old, new = record.approved.get(place), {**record.rejected, **record.waiting}[place]
         state = "rejected" if place not in record.waiting else "new" if old is None else "changed"
         kind = _KINDS[place.split("/")[1]]
         print_text(f"{record.upstream}: {kind} {visible(name_at(place))[:_NAME_CHARS]}: {state}")
+        if place.startswith("/tools/") and (found := imitations.get((record.upstream, name_at(place)))):
+            print_text(f"  {found}")
         for line in diff_lines(old, new) if is_whole else ():
             print_text(f"  {line}")
 

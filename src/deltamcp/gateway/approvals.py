@@ -4,8 +4,9 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -56,8 +57,10 @@ class Approvals:
             return ()
         return status.st_mtime_ns, status.st_size, status.st_ino
 
-    def review(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> Review:
-        """Reviews what an upstream lists, and keeps what came of it.
+    def review(
+        self, config: UpstreamConfig, catalogue: UpstreamCatalogue, imitations: Mapping[str, str] = MappingProxyType({})
+    ) -> Review:
+        """Reviews what an upstream lists, as `review` does, and keeps what came of it.
 
         Raises:
             ConfigurationError: there is a record that cannot be read.
@@ -65,11 +68,12 @@ class Approvals:
         try:
             path = self.path(config)
         except ConfigurationError as error:
-            return self._keep_unstored(config, review(config, catalogue, self._unstored.get(config.name)), error)
+            reviewed = review(config, catalogue, self._unstored.get(config.name), imitations)
+            return self._keep_unstored(config, reviewed, error)
         with _locked(path):
             record = load(path) or self._unstored.get(config.name)
-            reviewed = review(config, catalogue, record)
-            if reviewed.record != record and reviewed.record.approved:
+            reviewed = review(config, catalogue, record, imitations)
+            if reviewed.record != record and (reviewed.record.approved or reviewed.record.waiting):
                 try:
                     save(path, reviewed.record)
                 except ConfigurationError as error:

@@ -43,6 +43,8 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     """What happens to a tool whose definition is no longer the one that was approved."""
     on_new: Literal["announce", "quarantine"] = "announce"
     """What happens to a tool that was not there when the upstream was first seen."""
+    on_imitation: Literal["tell", "quarantine"] = "tell"
+    """What happens to a tool that could be taken for another server's."""
     varies: tuple[str, ...] = ()
     """JSON pointers, with `*` and `**`, of what it is known to vary in its lists: `"/tools/search/description"`."""
     results: ResultPolicy | None = None

@@ -100,6 +100,8 @@ class Gateway:
         self._upstream_items = UpstreamItems(config.has_prefix, _RESERVED_NAMES, seen)
         self._items: list[Item] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._has_new_lists = False
+        """Whether lists were offered that were not compared with each other yet."""
         for one in config.upstreams:
             self.upstreams[one.name].on_change = functools.partial(self._receive_change, one.name)
 
@@ -127,13 +129,16 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def _following_approvals(self) -> AsyncIterator[None]:
-        """Offers what the user approves meanwhile, and withdraws what the user rejects."""
+        """Offers what the user approves meanwhile, withdraws what the user rejects, and tells of imitations."""
 
         async def follow() -> None:
             while True:
                 await asyncio.sleep(_APPROVALS_SECONDS)
                 if self._quarantine.has_new_approvals(self._config.upstreams):
                     self._offer()
+                if self._has_new_lists:
+                    self._has_new_lists = False
+                    await asyncio.to_thread(self._quarantine.tell_imitations, self._offers())
 
         task = asyncio.create_task(follow())
         try:
@@ -151,13 +156,16 @@ class Gateway:
         if isinstance(change, Kind):
             self._known.refresh(name)
 
-    def _offer(self) -> None:
-        """Offers what the upstreams are known to list: all that changed, at once."""
-        offers = [
+    def _offers(self) -> list[UpstreamOffer]:
+        return [
             UpstreamOffer(config, self.upstreams[config.name], catalogue)
             for config in self._config.upstreams
             if (catalogue := self._known.get(config.name)) is not None
         ]
+
+    def _offer(self) -> None:
+        """Offers what the upstreams are known to list: all that changed, at once."""
+        offers = self._offers()
         admitted = self._quarantine.admit(offers, self._upstream_items.update(offers))
         try:
             self.server.items.replace_items(self._items, admitted.items)
@@ -170,3 +178,4 @@ class Gateway:
         catalog.declares_completions = any("completions" in offer.catalogue.capabilities for offer in offers)
         self._unlisted.upstreams = [offer.upstream for offer in offers if Kind.RESOURCES in offer.catalogue.kinds]
         self._items = admitted.items
+        self._has_new_lists = True

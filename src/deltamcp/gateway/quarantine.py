@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from deltamcp.gateway.approvals import Approvals
 from deltamcp.gateway.catalogue_cache import StoredReview
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.definition_hash import pointer
+from deltamcp.gateway.imitation import Imitation, find_imitations, similar_upstreams
 from deltamcp.gateway.review import Review, Verdict
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamOffer
 from deltamcp.upstreams.upstream import Upstream
@@ -21,6 +23,7 @@ logger = logging.getLogger("deltamcp")
 ABSENCES: dict[Verdict, str] = {
     Verdict.CHANGED: "is kept out, because its definition changed after it was approved; the user can approve it with",
     Verdict.NEW: "is new, and kept out until the user approves it with",
+    Verdict.IMITATION: "is kept out, because it looks like a tool of another server; the user can approve it with",
     Verdict.REJECTED: "was rejected by the user, who can still approve it with",
 }
 """What whoever names a withheld item is told, by verdict."""
@@ -36,6 +39,7 @@ class AdmittedItems(NamedTuple):
 
 class _LastReview(NamedTuple):
     catalogue: UpstreamCatalogue
+    imitations: Mapping[str, str]
     stamp: tuple[int, ...]
     """That of the record on disk."""
     withheld: Mapping[str, Verdict] | None
@@ -49,10 +53,14 @@ class Quarantine:
         self._approvals = approvals
         self._upstreams = upstreams
         self._last: dict[str, _LastReview] = {}
+        self._compared: list[UpstreamCatalogue] = []
+        self._imitations: list[Imitation] = []
+        self._told: set[str] = set()
 
     async def review(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> None:
         """Reviews what an upstream listed just now; of one that is new also what varies from list to list."""
-        reviewed = await asyncio.to_thread(self._review, config, catalogue)
+        last = self._last.get(config.name)
+        reviewed = await asyncio.to_thread(self._review, config, catalogue, {} if last is None else last.imitations)
         if reviewed is None or not reviewed.is_first_sight:
             return
         try:
@@ -63,7 +71,11 @@ class Quarantine:
 
     def admit(self, offers: Sequence[UpstreamOffer], items: Mapping[ItemKey, Item]) -> AdmittedItems:
         """Sorts out the items that are kept out. Their names stay theirs, so that no other item gets them."""
-        withheld = {offer.config.name: self._withheld(offer.config, offer.catalogue) for offer in offers}
+        imitations = self._withheld_imitations(offers)
+        withheld = {
+            offer.config.name: self._withheld(offer.config, offer.catalogue, imitations.get(offer.config.name, {}))
+            for offer in offers
+        }
         admitted = AdmittedItems([], {})
         for key, item in items.items():
             verdicts = withheld[key.upstream]
@@ -76,6 +88,30 @@ class Quarantine:
             for name in _names(item):
                 admitted.absences[name] = f"{name} {ABSENCES[verdict]}: delta-mcp approve {key.upstream}"
         return admitted
+
+    def tell_imitations(self, offers: Sequence[UpstreamOffer]) -> None:
+        """Logs which tools could be taken for another upstream's, each once."""
+        names = [offer.config.name for offer in offers]
+        for sentence in (*similar_upstreams(names), *map(str, self._find_imitations(offers))):
+            if sentence not in self._told:
+                self._told.add(sentence)
+                logger.warning("%s", sentence)
+
+    def _withheld_imitations(self, offers: Sequence[UpstreamOffer]) -> dict[str, dict[str, str]]:
+        """Returns sentences about what the operator wants kept out because it imitates, by upstream and pointer."""
+        strict = {offer.config.name for offer in offers if offer.config.on_imitation == "quarantine"}
+        found: dict[str, dict[str, str]] = {}
+        for one in self._find_imitations(offers) if strict else ():
+            if one.upstream in strict:
+                found.setdefault(one.upstream, {})[pointer("/tools", one.tool)] = str(one)
+        return found
+
+    def _find_imitations(self, offers: Sequence[UpstreamOffer]) -> list[Imitation]:
+        catalogues = [offer.catalogue for offer in offers]
+        if len(catalogues) != len(self._compared) or any(map(operator.is_not, catalogues, self._compared)):
+            self._imitations = find_imitations({offer.config.name: offer.catalogue.tools for offer in offers})
+            self._compared = catalogues
+        return self._imitations
 
     def has_new_approvals(self, configs: Sequence[UpstreamConfig]) -> bool:
         """Returns whether the record of an upstream was changed since it was read."""
@@ -97,33 +133,39 @@ class Quarantine:
         stamp = self._approvals.stamp(config)
         if stamp and stored.basis == _basis(config, stamp):
             withheld = {place: Verdict(verdict) for place, verdict in stored.withheld.items()}
-            self._last[config.name] = _LastReview(catalogue, stamp, withheld)
+            if Verdict.IMITATION not in withheld.values():  # which depends on the lists of others
+                self._last[config.name] = _LastReview(catalogue, {}, stamp, withheld)
 
-    def _withheld(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> Mapping[str, Verdict] | None:
+    def _withheld(
+        self, config: UpstreamConfig, catalogue: UpstreamCatalogue, imitations: Mapping[str, str]
+    ) -> Mapping[str, Verdict] | None:
         """Returns what is kept out: as last time, if neither the catalogue nor the record has changed."""
         last = self._last.get(config.name)
-        if last is not None and last.catalogue is catalogue and last.stamp == self._approvals.stamp(config):
+        is_same = last is not None and last.catalogue is catalogue and last.imitations == imitations
+        if last is not None and is_same and last.stamp == self._approvals.stamp(config):
             return last.withheld
-        review = self._review(config, catalogue)
+        review = self._review(config, catalogue, imitations)
         return None if review is None else review.withheld
 
-    def _review(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> Review | None:
+    def _review(
+        self, config: UpstreamConfig, catalogue: UpstreamCatalogue, imitations: Mapping[str, str]
+    ) -> Review | None:
         review = None
         try:
-            review = self._approvals.review(config, catalogue)
+            review = self._approvals.review(config, catalogue, imitations)
         except ConfigurationError as error:
             logger.error("%s is kept out: %s", config.name, error)
         for note in review.notes if review is not None else ():
             logger.warning("%s", note)
         self._last[config.name] = _LastReview(
-            catalogue, self._approvals.stamp(config), None if review is None else review.withheld
+            catalogue, imitations, self._approvals.stamp(config), None if review is None else review.withheld
         )
         return review
 
 
 def _basis(config: UpstreamConfig, stamp: tuple[int, ...]) -> str:
     """Returns a text that differs if the review of the same catalogue may differ."""
-    return repr((stamp, config.on_changed, config.on_new, config.varies))
+    return repr((stamp, config.on_changed, config.on_new, config.on_imitation, config.varies))
 
 
 def _names(item: Item) -> set[str]:

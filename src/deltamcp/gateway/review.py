@@ -1,7 +1,8 @@
 """Compares what an upstream lists with what was approved of it, and decides what is offered. Pure: does no I/O."""
 
 import enum
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -28,6 +29,8 @@ class ApprovalRecord(Struct, frozen=True, omit_defaults=True):
     rejected: dict[str, JSON] = {}
     """Definitions that stay out; another one of the same name waits again."""
     vanished: list[str] = []
+    confirmed: list[str] = []
+    """What the user approved by hand, so that it may look like another upstream's."""
     numbers: list[str] = []
     """Texts that varied, by digits only, between two lists of one process when the upstream was first seen."""
 
@@ -37,6 +40,7 @@ class Verdict(enum.Enum):
 
     CHANGED = "changed"
     NEW = "new"
+    IMITATION = "imitation"
     REJECTED = "rejected"
 
 
@@ -53,18 +57,28 @@ class Review(NamedTuple):
     """Sentences for the log."""
 
 
-def review(config: UpstreamConfig, catalogue: UpstreamCatalogue, record: ApprovalRecord | None) -> Review:
+def review(
+    config: UpstreamConfig,
+    catalogue: UpstreamCatalogue,
+    record: ApprovalRecord | None,
+    imitations: Mapping[str, str] = MappingProxyType({}),
+) -> Review:
     """Decides what of an upstream's lists is offered.
 
     An upstream that was never seen is approved as it is. Later a changed definition is kept out, unless the operator
     accepts changes; a new one is offered and told, unless the operator has new ones approved, too.
+
+    Args:
+        imitations: Sentences about items, by pointer, that are kept out because they look like another upstream's.
     """
     catalogue = _with_unique_names(catalogue)
     listed = dict(listed_definitions(catalogue))
-    if record is None or not record.approved:
+    if record is None or not (record.approved or record.waiting or record.rejected):
         note = f"{config.name}: first seen, so {_counts(listed)} are trusted as they are now"
-        return Review(catalogue, ApprovalRecord(config.name, listed), True, {}, [note] if listed else [])
-    decided = _Decisions(config, record)
+        if not imitations:
+            return Review(catalogue, ApprovalRecord(config.name, listed), True, {}, [note] if listed else [])
+        record = ApprovalRecord(config.name, {place: one for place, one in listed.items() if place not in imitations})
+    decided = _Decisions(config, record, imitations)
     for place, definition in listed.items():
         decided.decide(place, definition)
     withheld = decided.withheld
@@ -106,6 +120,7 @@ def approve(record: ApprovalRecord, places: Collection[str]) -> ApprovalRecord:
         approved={**record.approved, **{place: out[place] for place in places if place in out}},
         waiting={place: definition for place, definition in record.waiting.items() if place not in places},
         rejected={place: definition for place, definition in record.rejected.items() if place not in places},
+        confirmed=sorted({*record.confirmed, *(place for place in places if place in out)}),
     )
 
 
@@ -127,8 +142,9 @@ def name_at(place: str) -> str:
 
 
 class _Decisions:
-    def __init__(self, config: UpstreamConfig, record: ApprovalRecord) -> None:
+    def __init__(self, config: UpstreamConfig, record: ApprovalRecord, imitations: Mapping[str, str]) -> None:
         self._config = config
+        self._imitations = imitations
         self._record = record
         self._variance = Variance(config.varies, record.numbers)
         self._approved = dict(record.approved)
@@ -139,10 +155,13 @@ class _Decisions:
 
     def decide(self, place: str, definition: JSON) -> None:
         is_known = place in self._record.approved
-        if is_known and self._is_same(place, definition, self._record.approved[place]):
+        is_imitation = place in self._imitations and place not in self._record.confirmed
+        if is_known and not is_imitation and self._is_same(place, definition, self._record.approved[place]):
             return
         if place in self._record.rejected and self._is_same(place, definition, self._record.rejected[place]):
             self.withheld[place] = Verdict.REJECTED
+        elif is_imitation:
+            self._withhold(place, definition, Verdict.IMITATION)
         elif is_known and self._config.on_changed == "quarantine":
             self._withhold(place, definition, Verdict.CHANGED)
         elif not is_known and self._config.on_new == "quarantine":
@@ -189,6 +208,9 @@ class _Decisions:
         for sentence, places in told.items():
             if places:
                 yield f"{self._config.name} {sentence.format(_names(places))}"
+        for place in waits:
+            if self.withheld[place] is Verdict.IMITATION:
+                yield f"{self._imitations[place]}, and is kept out until you approve it: {command}"
 
 
 def _with_unique_names(catalogue: UpstreamCatalogue) -> UpstreamCatalogue:

@@ -1,0 +1,149 @@
+"""Finds tools that a reader, or a model, could take for another upstream's. Pure: does no I/O."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from deltamcp.values import JSON
+
+_LOOKALIKES = {
+    "a": "аαɑ", "b": "ЬƄ", "c": "сϲ", "d": "ԁ", "e": "еє", "g": "ɡ", "h": "һ", "j": "ј", "k": "κк",
+    "l": "ӏǀ|1iіιɩı", "m": "м", "n": "ո", "o": "оοσ0", "p": "рρ", "q": "ԛ", "r": "г", "s": "ѕ5", "t": "тτ", "u": "υս",
+    "v": "νѵ", "w": "ԝω", "x": "хχ", "y": "уγү", "z": "ᴢ",
+}  # fmt: skip
+"""Cyrillic, Greek, Armenian and other characters, and digits, that look like a Latin letter; UTS #39 has them all."""
+_SKELETONS = str.maketrans(
+    {lookalike: letter for letter, lookalikes in _LOOKALIKES.items() for lookalike in lookalikes}
+)
+_WORD = re.compile(r"[^\W\d_]+|\d+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_MIN_EDITED_CHARS = 7
+"""The characters of the shortest names of which one character may differ."""
+_MIN_EDITED_WORD_CHARS, _MIN_EXCHANGED_WORD_CHARS = 5, 7
+"""The characters of the shortest word that lacks a letter, or has another one: `get` and `git`, `notes` and `nodes` are
+words."""
+_TAKEOVER = re.compile(
+    r"\b(?:instead of|rather than|in place of|replaces|supersedes|before (?:using|calling|any|you use|you call))\b",
+    re.IGNORECASE,
+)
+"""What a description says that wants its tool used in place of another, or ahead of it."""
+_TAKEOVER_CHARS = 160
+"""How far from such words the name of the other tool may be."""
+_MAX_DESCRIPTION_CHARS = 20_000
+
+
+class Imitation(NamedTuple):
+    """A tool that could be taken for another upstream's."""
+
+    upstream: str
+    tool: str
+    of_upstream: str
+    of_tool: str
+    how: str
+    """Completes the sentence `'x' of a ... 'y' of b`."""
+
+    def __str__(self) -> str:
+        return f"{self.tool!r} of {self.upstream} {self.how} {self.of_tool!r} of {self.of_upstream}"
+
+
+class _Named(NamedTuple):
+    upstream: str
+    name: str
+
+
+def skeleton(name: str) -> str:
+    """Returns what a reader sees of a name at a glance: no case, no separators, one letter for all that look alike."""
+    folded = unicodedata.normalize("NFKC", name).casefold().translate(_SKELETONS)
+    decomposed = unicodedata.normalize("NFKD", folded)
+    return "".join(char for char in decomposed if char.isalnum()).replace("rn", "m").replace("vv", "w")
+
+
+def find_imitations(tools: Mapping[str, Sequence[Mapping[str, JSON]]]) -> list[Imitation]:
+    """Returns the tools of upstreams, given in the order of the configuration, that imitate one of another upstream.
+
+    Equal names are none: many servers have a `search`, and its id says whose it is. Of two that are alike the later one
+    imitates, or the one with characters that are not ASCII.
+    """
+    named = [_Named(upstream, str(tool.get("name"))) for upstream, listed in tools.items() for tool in listed]
+    found = {(one.upstream, one.tool): one for one in (*_takeovers(tools, named), *_alike(named), *_full_names(named))}
+    return list(found.values())
+
+
+def similar_upstreams(names: Sequence[str]) -> Iterator[str]:
+    """Yields sentences about upstreams whose names look like that of an earlier one."""
+    for index, name in enumerate(names):
+        for other in names[:index]:
+            if skeleton(name) == skeleton(other) or _is_misspelling(name, other):
+                yield f"the server {name!r} has almost the name of the server {other!r}"
+
+
+def _alike(named: Sequence[_Named]) -> Iterator[Imitation]:
+    """Yields names that differ, and look the same or almost the same."""
+    by_skeleton: dict[str, list[_Named]] = {}
+    for one in named:
+        by_skeleton.setdefault(skeleton(one.name), []).append(one)
+    for alike in by_skeleton.values():
+        if len(alike) > 1:
+            first = next((one for one in alike if one.name.isascii()), alike[0])
+            for one in alike:
+                # Servers join words in many ways: `read_file`, `readFile`.
+                is_other_style = one.name.isascii() and _words(one.name) == _words(first.name)
+                if one.upstream != first.upstream and not is_other_style:
+                    yield Imitation(one.upstream, one.name, first.upstream, first.name, "looks like")
+    order = {key: index for index, key in enumerate(by_skeleton)}
+    by_variant: dict[str, str] = {}
+    for key in by_skeleton:
+        for place in range(len(key) if len(key) >= _MIN_EDITED_CHARS else 0):
+            shorter = key[:place] + key[place + 1 :]
+            exchanged = by_variant.setdefault(f"{key[:place]} {key[place + 1 :]}", key)
+            for near in (one for one in (exchanged, shorter) if one != key and one in order):
+                first, later = (by_skeleton[one][0] for one in sorted((key, near), key=order.__getitem__))
+                if first.upstream != later.upstream and _is_misspelling(first.name, later.name):
+                    yield Imitation(later.upstream, later.name, first.upstream, first.name, "is one letter apart from")
+
+
+def _is_misspelling(name: str, other: str) -> bool:
+    """Returns whether two names have the same words but for one letter inside a long one: `mesage`, not `messages`."""
+    words, others = _words(name), _words(other)
+    if len(words) != len(others):
+        return False
+    differ = [pair for pair in zip(words, others, strict=True) if pair[0] != pair[1]]
+    if len(differ) != 1:
+        return False
+    one, two = sorted(differ[0], key=len)
+    is_long = len(two) >= (_MIN_EXCHANGED_WORD_CHARS if len(one) == len(two) else _MIN_EDITED_WORD_CHARS)
+    return is_long and one[:-1] != two[: len(one) - 1] and one[-1] == two[-1]
+
+
+def _words(name: str) -> list[str]:
+    return _WORD.findall(_CAMEL.sub("_", name).casefold())
+
+
+def _full_names(named: Sequence[_Named]) -> Iterator[Imitation]:
+    """Yields names of one upstream that begin with another's name and end with one of its tools."""
+    own = {(skeleton(one.upstream), skeleton(one.name)): one for one in named}
+    upstreams = {skeleton(one.upstream): one.upstream for one in named}
+    for one in named:
+        key = skeleton(one.name)
+        for start, upstream in upstreams.items():
+            if upstream != one.upstream and key.startswith(start) and (imitated := own.get((start, key[len(start) :]))):
+                yield Imitation(one.upstream, one.name, upstream, imitated.name, "has the name of")
+
+
+def _takeovers(tools: Mapping[str, Sequence[Mapping[str, JSON]]], named: Sequence[_Named]) -> Iterator[Imitation]:
+    """Yields tools whose description says to use them in place of another upstream's tool, or ahead of it."""
+    owners: dict[str, set[str]] = {}
+    for one in named:
+        owners.setdefault(one.name, set()).add(one.upstream)
+    for upstream, listed in tools.items():
+        for tool in listed:
+            description: Any = tool.get("description")
+            text = description[:_MAX_DESCRIPTION_CHARS] if isinstance(description, str) else ""
+            for found in _TAKEOVER.finditer(text):
+                near = text[found.end() : found.end() + _TAKEOVER_CHARS]
+                for word in re.findall(r"[\w.-]{4,}", near):
+                    others = owners.get(word.strip("."), set())
+                    if len(_words(word)) > 1 and others and upstream not in others:
+                        other = sorted(others)[0]
+                        yield Imitation(upstream, str(tool.get("name")), other, word.strip("."), "wants to be used for")
