@@ -81,7 +81,7 @@ class MetaCalls:
                 return Answer(
                     await self._continuation.next_reply(ask.arguments, caller, requested_policy(request.terms.meta))
                 )
-            case MetaTool.EXECUTE | MetaTool.QUERY:
+            case MetaTool.EXECUTE | MetaTool.QUERY | MetaTool.EXECUTE_DESTRUCTIVE:
                 return await self._execute(meta, ask, request)
 
     async def _discover(self, arguments: dict[str, JSON], request: RequestContext) -> ToolResult:
@@ -122,8 +122,12 @@ class MetaCalls:
             return refused
         if meta is MetaTool.QUERY and not operation.is_read_only:
             raise UsageError(
-                f"{operation.id} is not declared read-only; use {request.view.meta_tool_name(MetaTool.EXECUTE)}."
+                f"{operation.id} is not declared read-only; "
+                f"use {request.view.meta_tool_name(request.view.running_meta_tool(operation))}."
             )
+        if meta is MetaTool.EXECUTE and request.view.running_meta_tool(operation) is MetaTool.EXECUTE_DESTRUCTIVE:
+            twin = request.view.meta_tool_name(MetaTool.EXECUTE_DESTRUCTIVE)
+            raise UsageError(f"{operation.id} is declared destructive; use {twin}.")
         note = f"({repair})" if repair else ""
         projection.check_fields(fields)
         override = ResultOverride(RequestPolicy(fields=fields, pack_root=root), note)

@@ -9,7 +9,7 @@ from typing import Any
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.disclosure import Disclosure, uri_scheme
 from deltamcp.catalog.lite_tools import REDEEM
-from deltamcp.catalog.meta_tools import MetaTool
+from deltamcp.catalog.meta_tools import MetaTool, offered_meta_tools
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.registration import source_line
@@ -137,7 +137,7 @@ class Catalog:
         prefix = self.disclosure.meta_tool_prefix
         if self.disclosure.surface == "full":
             return {f"{prefix}{MetaTool.CONTINUE.value}"} if self._may_cut_results else set()
-        return {f"{prefix}{meta.value}" for meta in MetaTool if meta is not MetaTool.QUERY or self.disclosure.query}
+        return {f"{prefix}{meta.value}" for meta in offered_meta_tools(self.disclosure)}
 
     def items(self) -> list[tuple[Kind, Operation | Resource | Prompt]]:
         """Returns all items with their kinds."""

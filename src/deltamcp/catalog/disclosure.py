@@ -27,6 +27,8 @@ class Disclosure(Struct, frozen=True):
     """The meta-tools are called `<prefix>_discover` and so on."""
     query: bool = False
     """Adds the meta-tool `query`, which runs only operations that say they are read-only."""
+    destructive: bool = False
+    """Adds the meta-tool `execute_destructive`: only it runs operations that say they are destructive."""
     scheme: str = ""
     """The URI scheme of operations as resources, `<scheme>://operations/...`; by default from prefix or server name."""
 

@@ -90,26 +90,31 @@ def hits_text(view: View, found: Mapping[str, Sequence[FoundOperation]], argumen
     """
     more = any(len(hits) > MAX_HITS and not hits[MAX_HITS].is_weak for hits in found.values())
     cursor = f'cursor="{arguments.cursor + MAX_HITS}"'
+    shown: dict[str, Operation] = {}
     if len(found) == 1:
         [hits] = found.values()
         if not hits:
             return "No more fit." if arguments.cursor else f"Nothing fits. {_other_words_hint(view)}"
-        lines = _query_lines(view, hits, arguments, MAX_HITS, set())
-        return "\n".join([*lines, *_omission_hint(view, lines), *([f"More: {cursor}."] if more else [])])
+        lines = _query_lines(view, hits, arguments, MAX_HITS, shown)
+        hints = [*_run_hints(view, shown), *_omission_hint(view, lines)]
+        return "\n".join([*lines, *hints, *([f"More: {cursor}."] if more else [])])
     lines = []
-    shown: set[str] = set()
     for query, hits in found.items():
         heading = json_text(query[:MAX_HEADING_CHARS] + "…" * (len(query) > MAX_HEADING_CHARS))
         lines.append(f"{heading}:" if hits else f"{heading}: nothing fits.")
         lines += _query_lines(view, hits, arguments, MAX_SIGNATURES_EACH, shown)
-    lines += _omission_hint(view, lines)
+    lines += [*_run_hints(view, shown), *_omission_hint(view, lines)]
     if not all(found.values()):
         lines.append(_other_words_hint(view))
     return "\n".join([*lines, *([f"More: one query alone with {cursor}."] if more else [])])
 
 
 def _query_lines(
-    view: View, hits: Sequence[FoundOperation], arguments: DiscoverArguments, max_lines: int, shown: set[str]
+    view: View,
+    hits: Sequence[FoundOperation],
+    arguments: DiscoverArguments,
+    max_lines: int,
+    shown: dict[str, Operation],
 ) -> list[str]:
     """Writes the hits of one query, those in `shown` by id only, and adds to `shown` what it describes."""
     hits = hits[:MAX_HITS]
@@ -124,7 +129,7 @@ def _query_lines(
         lines.append(
             f"{operation.id} (above)" if operation.id in shown else _hit_line(view, operation, arguments.detail)
         )
-        shown.add(operation.id)
+        shown[operation.id] = operation
     if named:
         lines.append(f"Weaker: {', '.join(operation.id for operation, _ in named)}")
     return lines
@@ -139,6 +144,18 @@ def _hit_line(view: View, operation: Operation, detail: DetailLevel | None) -> s
         case _:
             summary = view.directory.summary_of(operation)
             return tool_text.signature_and_summary(operation.tool, operation.id, summary, HIT_TOKENS)
+
+
+def _run_hints(view: View, shown: Mapping[str, Operation]) -> list[str]:
+    """Says which operations another meta-tool than `execute` runs; nothing if there are none."""
+    ids: dict[MetaTool, list[str]] = {}
+    for id_, operation in shown.items():
+        ids.setdefault(view.running_meta_tool(operation), []).append(id_)
+    return [
+        f"Run with {view.meta_tool_name(meta)}{'' if len(ids) == 1 else ': ' + ', '.join(some)}."
+        for meta, some in ids.items()
+        if meta is not MetaTool.EXECUTE
+    ]
 
 
 def _omission_hint(view: View, lines: list[str]) -> list[str]:
@@ -245,7 +262,9 @@ def schemas_text(view: View, names: list[str], detail: DetailLevel) -> str:
             operation_details(one.operation) if isinstance(one, _RequestedSchema) else {"error": one} for one in found
         ]
         return json_text(details if len(details) > 1 else details[0])
-    return "\n\n".join(_schema_text(one, detail) if isinstance(one, _RequestedSchema) else one for one in found)
+    texts = "\n\n".join(_schema_text(one, detail) if isinstance(one, _RequestedSchema) else one for one in found)
+    described = {one.operation.id: one.operation for one in found if isinstance(one, _RequestedSchema)}
+    return "\n".join([texts, *_run_hints(view, described)])
 
 
 class _RequestedSchema(NamedTuple):

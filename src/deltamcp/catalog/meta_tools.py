@@ -1,4 +1,4 @@
-"""The meta-tools that replace the tools of a whole catalogue: `discover`, `get_schema`, `execute`, `continue`, `query`.
+"""The meta-tools that replace the tools of a whole catalogue: `discover`, `get_schema`, `execute` and others.
 
 Their definitions cost the model the same for 10 operations as for 2,500.
 """
@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from deltamcp.catalog.directory import Directory
+from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.catalog.operation import Operation
 from deltamcp.results.encode import TABLE_LEGEND
 from deltamcp.results.policy import ROOT_KEY, ResolvedPolicy, size_hint
 from deltamcp.values import JSON
@@ -32,10 +34,11 @@ class MetaTool(enum.Enum):
     GET_SCHEMA = "get_schema"
     EXECUTE = "execute"
     QUERY = "query"
+    EXECUTE_DESTRUCTIVE = "execute_destructive"
     CONTINUE = "continue"
 
 
-RUNNING_META_TOOLS = frozenset({MetaTool.EXECUTE, MetaTool.QUERY})
+RUNNING_META_TOOLS = frozenset({MetaTool.EXECUTE, MetaTool.QUERY, MetaTool.EXECUTE_DESTRUCTIVE})
 """The meta-tools that run operations; the others only tell of them, or of their results."""
 
 
@@ -57,8 +60,15 @@ _ANNOTATIONS: Mapping[MetaTool, dict[str, JSON]] = {
     MetaTool.DISCOVER: _READ_ONLY_HINTS,
     MetaTool.GET_SCHEMA: _READ_ONLY_HINTS,
     MetaTool.CONTINUE: _READ_ONLY_HINTS,
-    # `execute` may run any operation; `query` runs only those annotated as read-only.
+    # `execute` runs what says nothing of itself, too, which MCP has clients take for destructive; `query` runs only
+    # operations that say they are read-only.
     MetaTool.EXECUTE: {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True},
+    MetaTool.EXECUTE_DESTRUCTIVE: {
+        "readOnlyHint": False,
+        "destructiveHint": True,
+        "idempotentHint": False,
+        "openWorldHint": True,
+    },
     MetaTool.QUERY: {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": True},
 }
 _TITLES: Mapping[MetaTool, str] = {
@@ -66,14 +76,32 @@ _TITLES: Mapping[MetaTool, str] = {
     MetaTool.GET_SCHEMA: "Show an operation's parameters",
     MetaTool.EXECUTE: "Run an operation",
     MetaTool.QUERY: "Run a read-only operation",
+    MetaTool.EXECUTE_DESTRUCTIVE: "Run a destructive operation",
     MetaTool.CONTINUE: "Read on in a long result",
 }
 
 
-def definitions(directory: Directory, prefix: str, query: bool, policy: ResolvedPolicy) -> dict[str, dict[str, JSON]]:
+def offered_meta_tools(disclosure: Disclosure) -> list[MetaTool]:
+    """Returns the meta-tools of a server that lists its operations behind them."""
+    switches = {MetaTool.QUERY: disclosure.query, MetaTool.EXECUTE_DESTRUCTIVE: disclosure.destructive}
+    return [meta for meta in MetaTool if switches.get(meta, True)]
+
+
+def running_meta_tool(operation: Operation, disclosure: Disclosure) -> MetaTool:
+    """Returns the meta-tool that runs an operation, by what the operation says of itself."""
+    if disclosure.query and operation.is_read_only:
+        return MetaTool.QUERY
+    if disclosure.destructive and operation.is_destructive:
+        return MetaTool.EXECUTE_DESTRUCTIVE
+    return MetaTool.EXECUTE
+
+
+def definitions(directory: Directory, disclosure: Disclosure, policy: ResolvedPolicy) -> dict[str, dict[str, JSON]]:
     """Returns the definitions for `tools/list` by name; `policy` decides which notations of results they explain."""
-    included = [meta for meta in MetaTool if meta is not MetaTool.QUERY or query]
-    return {f"{prefix}{meta.value}": definition(meta, prefix, policy, directory) for meta in included}
+    prefix = disclosure.meta_tool_prefix
+    return {
+        f"{prefix}{meta.value}": definition(meta, prefix, policy, directory) for meta in offered_meta_tools(disclosure)
+    }
 
 
 def definition(
@@ -107,6 +135,8 @@ def _description(meta: MetaTool, policy: ResolvedPolicy, directory: Directory | 
             return "Run an operation."
         case MetaTool.QUERY:
             return "Run an operation that only reads."
+        case MetaTool.EXECUTE_DESTRUCTIVE:
+            return "Run an operation that destroys."
         case MetaTool.CONTINUE:
             changed, legend = (", or all of a changed one", CHANGES_LEGEND) if policy.deltas else ("", "")
             return f"Read on in a cut result{changed}.{f' {TABLE_LEGEND}' if policy.tables else ''}{legend}"
@@ -133,7 +163,7 @@ def _schema(meta: MetaTool, policy: ResolvedPolicy) -> dict[str, JSON]:
                 },
                 "operation",
             )
-        case MetaTool.EXECUTE | MetaTool.QUERY:
+        case MetaTool.EXECUTE | MetaTool.QUERY | MetaTool.EXECUTE_DESTRUCTIVE:
             return _object_schema(
                 {"operation": _STRING_SCHEMA, "params": {"type": "object"}, "fields": _FIELDS_SCHEMA, **root},
                 "operation",

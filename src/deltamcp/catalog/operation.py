@@ -341,7 +341,16 @@ class Operation:
     @property
     def is_read_only(self) -> bool:
         """Whether the author annotated the operation as read-only."""
-        return (self.tool.get("annotations") or {}).get("readOnlyHint") is True
+        return self._has_hint("readOnlyHint")
+
+    @property
+    def is_destructive(self) -> bool:
+        """Whether the author annotated the operation as destructive, in so many words."""
+        return self._has_hint("destructiveHint") and not self.is_read_only
+
+    def _has_hint(self, name: str) -> bool:
+        annotations = self.tool.get("annotations")
+        return isinstance(annotations, dict) and annotations.get(name) is True
 
     @functools.cached_property
     def may_rerun(self) -> bool:
@@ -349,7 +358,7 @@ class Operation:
         chosen = self._options.get("on_redelivery")
         if chosen is not None:
             return chosen == "rerun"
-        return self.is_read_only or (self.tool.get("annotations") or {}).get("idempotentHint") is True
+        return self.is_read_only or self._has_hint("idempotentHint")
 
     @functools.cached_property
     def output_schema(self) -> dict[str, JSON] | None:

@@ -62,7 +62,7 @@ _NOTES_DETAILS = (
 NOTES_TOKENS = 170
 """The budget of a signature with notes, which decides how much detail it has; real tools stay under 90 on average."""
 _OMISSION = re.compile(r'[^\s"]+\(.*…')
-_IMITATION = re.compile(r"[\w-]+(?:\.[\w-]+)+[(:]|[\w.-]+\(|What …|e\.g\. \{|\)")
+_IMITATION = re.compile(r"[\w-]+(?:\.[\w-]+)+[(:]|[\w.-]+\(|What …|Run with|e\.g\. \{|\)")
 """The beginning of a description that could be taken for another operation, or for a note of ours."""
 _PART_DETAIL = TextDetail(_MAX_DEPTH, 2, max_choices=40, limits=True)
 _PART_TOKENS = 80

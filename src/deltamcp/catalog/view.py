@@ -184,9 +184,7 @@ class View:
 
     @functools.cached_property
     def _meta_definitions(self) -> dict[str, dict[str, JSON]]:
-        return meta_tools.definitions(
-            self.directory, self._disclosure.meta_tool_prefix, self._disclosure.query, self._described_policy
-        )
+        return meta_tools.definitions(self.directory, self._disclosure, self._described_policy)
 
     @property
     def _described_policy(self) -> ResolvedPolicy:
@@ -242,6 +240,10 @@ class View:
         if result_shape is ResultShape.MCP_LITE:
             listed = [*self._redeem(), *listed]
         return next((tool for tool in listed if tool["name"] == name), None)
+
+    def running_meta_tool(self, operation: Operation) -> MetaTool:
+        """Returns the meta-tool that runs an operation."""
+        return meta_tools.running_meta_tool(operation, self._disclosure)
 
     def meta_tool_name(self, meta: MetaTool) -> str:
         """Returns the name of a meta-tool with its prefix."""

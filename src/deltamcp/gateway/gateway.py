@@ -84,7 +84,7 @@ class Gateway:
         self.server = DeltaServer(
             config.name,
             metadata.version("delta-mcp"),
-            disclosure=Disclosure(config.disclosure, query=config.query),
+            disclosure=Disclosure(config.disclosure, query=config.query, destructive=config.destructive),
             results=config.results,
             lifespan=self._run,
             observers=observers if ledger is None else (*observers, ledger),
