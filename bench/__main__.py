@@ -25,6 +25,7 @@ BENCHMARKS = {
     "deltas": "how fast GCF is written and read, and values are compared",
     "operations": "what access tokens, metrics, observers and a shared store add to a call",
     "client": "CPU time of a call on its caller's side",
+    "gateway": "what the gateway adds to a call, beside mcp-compressor and FastMCP's proxy",
     "retrieval": "how often search finds the right tool, and how fast, beside FastMCP's search",
 }
 """Each is a module of `bench.benchmarks`."""

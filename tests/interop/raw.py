@@ -36,6 +36,11 @@ class Raw:
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """The whole response to a request; what else the server says meanwhile is not listened to."""
+        response: dict[str, Any] = json.loads(self.ask_line(method, **params))
+        return response
+
+    def ask_line(self, method: str, **params: Any) -> bytes:
+        """The response to a request as the server wrote it."""
         self._ids += 1
         self.tell(method, id=self._ids, params=params)
         while True:
@@ -45,7 +50,7 @@ class Raw:
             with contextlib.suppress(json.JSONDecodeError):
                 message: Any = json.loads(line)
                 if isinstance(message, dict) and message.get("id") == self._ids and "method" not in message:
-                    return message
+                    return line
 
     def tell(self, method: str, **rest: Any) -> None:
         assert self._process.stdin is not None

@@ -4,8 +4,6 @@
 """
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,8 +18,8 @@ from pydantic import ValidationError
 
 from deltamcp import DeltaClient, DeltaServer, connect, tokens
 from tests.interop import raw, web
-from tests.interop.install import program
-from tests.interop.servers import OFFLINE, SERVERS, Call
+from tests.interop.prepared import NAMES, end_left_running, prepare
+from tests.interop.servers import SERVERS, Call
 
 pytestmark = pytest.mark.interop
 
@@ -29,9 +27,6 @@ SECONDS = 90
 """Bounds every command; the slowest server takes ten seconds to start on a busy machine."""
 
 EXIT_CODES = {"answers": 0, "fails": 1, "refuses": 1}
-
-ALL = os.environ.get("DELTA_MCP_INTEROP") == "all"
-NAMES = [name for name, server in SERVERS.items() if server.ci or ALL]
 
 
 @dataclass(frozen=True)
@@ -60,53 +55,12 @@ def subject(
     name = request.param
     folder = tmp_path_factory.mktemp(name)
 
-    def filled(value: Any) -> Any:
-        match value:
-            case str():
-                return value.replace("{folder}", str(folder)).replace("{web}", web_address)
-            case dict():
-                return {key: filled(item) for key, item in value.items()}
-            case list() | tuple():
-                return [filled(item) for item in value]
-            case _:
-                return value
-
-    server = SERVERS[name]
-    try:
-        words = [*program(name), *filled(server.words)]
-    except FileNotFoundError:
-        pytest.fail(f"{name} is not installed: run `python -m tests.interop.install {name}`")
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}  # a hook sets those
-    environment = {**inherited, **OFFLINE, **filled(dict(server.environment)), "HOME": str(folder)}
-    _furnish(folder, environment)
-    call = Call(server.call.tool, filled(server.call.arguments), server.call.says, server.call.outcome)
-    with raw.started(words, environment) as judge:
+    server = prepare(name, folder, web_address)
+    with raw.started(server.words, server.environment) as judge:
         tools = judge.tools()
-    yield Subject(name, words, folder, environment, call, judge.info, tools)
-    left = _left_running(folder)
+    yield Subject(name, server.words, folder, server.environment, server.call, judge.info, tools)
+    left = end_left_running(folder)
     assert not left, f"still running: {left}"
-
-
-def _furnish(folder: Path, environment: dict[str, str]) -> None:
-    (folder / "hello.txt").write_text("Hello from afar.\n")
-    git = ["git", "-c", "user.name=Ada", "-c", "user.email=ada@tea.test", "-c", "init.defaultBranch=main"]
-    repository = str(folder / "repository")
-    subprocess.run([*git, "init", "--quiet", repository], env=environment, check=True)
-    commit = ["-C", repository, "commit", "--quiet", "--allow-empty", "--message", "The first commit"]
-    subprocess.run([*git, *commit], env=environment, check=True)
-
-
-def _left_running(folder: Path) -> list[str]:
-    """Processes whose home is still in this folder, each killed; none where the system has no /proc."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"HOME={folder}\0".encode() in (place / "environ").read_bytes():
-                found.append((place / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-                os.kill(int(place.name), signal.SIGKILL)
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-    return found
 
 
 def _delta_mcp(verb: str, subject: Subject, *rest: str) -> "subprocess.CompletedProcess[str]":
