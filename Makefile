@@ -71,6 +71,7 @@ promises: .venv/ready .tools/redis-ready
 
 soak: .venv/ready
 	@echo "==> Ten minutes of mixed load with faults and short lifetimes: what do the servers hold afterwards?"
+	@echo "    Then ten minutes of calls through a gateway whose servers hang and die: is every answer right?"
 	@$(BIN)/python -m bench.soak
 
 .venv/run-ready: pyproject.toml

@@ -16,6 +16,7 @@ from bench.server_process import HttpServerProcess
 from bench.soak import behaviours
 from bench.soak.behaviours import BEHAVIOURS, behave
 from bench.soak.faults import RedisProcess, redis_process, unreliable_service, write_operations
+from bench.soak.gateway import soak_gateway
 from bench.soak.server_state import ServerState, median_memory, read_state
 from bench.soak.stdio_peer import StdioPeer, stdio_peer
 from bench.soak.tally import Tally
@@ -64,16 +65,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0, metavar="N", help="length of the load (600)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the peers' choices (1)")
+    parser.add_argument("--only", choices=list(SOAKS), metavar="NAME", help=f"one of {', '.join(SOAKS)}")
     given = parser.parse_args()
     random.seed(given.seed)
     logging.getLogger("deltamcp").setLevel(logging.CRITICAL)
     print("\n".join(f"{key}: {value}" for key, value in machine.describe().items()), flush=True)
-    found = asyncio.run(soak(given.seconds))
-    print(f"\n{found}")
-    raise SystemExit(0 if all(verdict.met for verdict in found.verdicts) else 1)
+    verdicts = []
+    for name in SOAKS if given.only is None else [given.only]:
+        found = asyncio.run(SOAKS[name](given.seconds))
+        print(f"\n{found}", flush=True)
+        verdicts += found.verdicts
+    raise SystemExit(0 if all(verdict.met for verdict in verdicts) else 1)
 
 
-async def soak(seconds: float) -> BenchReport:
+async def soak_servers(seconds: float) -> BenchReport:
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         service_port = await stack.enter_async_context(unreliable_service())
@@ -233,6 +238,8 @@ def judge(server: SoakedServer, first: ServerState, last: ServerState) -> list[V
         at_most(f"{server.name}, unexpected outcomes", sum(server.tally.unexpected.values()), 0),
     ]
 
+
+SOAKS = {"servers": soak_servers, "gateway": soak_gateway}
 
 if __name__ == "__main__":
     main()
