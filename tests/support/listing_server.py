@@ -1,8 +1,8 @@
 """A server of the handshake era that lists what a JSON file has, word for word, and does nothing with it.
 
 `python tests/support/listing_server.py FILE`. The file may have `tools`, `resources`, `resourceTemplates`, `prompts`,
-`instructions`. A call of any tool returns the request; of the tool `announce`, after a notice that all lists changed.
-Reading `touch:URI` is followed by a notice that the resource at the URI changed, if somebody is subscribed to it.
+`instructions`, `links`. A call of any tool returns the request and the links; of the tool `announce`, after a notice
+that all lists changed; of the tool `touch`, after a notice that the resource at `uri` did, if that is subscribed to.
 `{{count}}` in the file is the number of requests so far.
 """
 
@@ -55,6 +55,8 @@ def main(file: Path) -> None:
             if params["name"] == "announce":
                 for kind in ("tools", "resources", "prompts"):
                     notify(f"notifications/{kind}/list_changed")
+            if params["name"] == "touch" and params["arguments"]["uri"] in subscribed:
+                notify("notifications/resources/updated", uri=params["arguments"]["uri"])
             result = {"content": [{"type": "text", "text": json.dumps(params)}, *listed.get("links", [])]}
         elif method == "resources/read":
             result = {"contents": [{"uri": params["uri"], "text": json.dumps({**params, "subscribed": subscribed})}]}
@@ -71,8 +73,6 @@ def main(file: Path) -> None:
             send({"id": request["id"], "error": {"code": -32601, "message": "There is no such method."}})
         else:
             send({"id": request["id"], "result": result})
-        if method == "resources/read" and params["uri"].partition(":")[2] in subscribed:
-            notify("notifications/resources/updated", uri=params["uri"].partition(":")[2])
 
 
 if __name__ == "__main__":

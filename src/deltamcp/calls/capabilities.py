@@ -12,7 +12,7 @@ class Capabilities:
     def __init__(self, catalog: Catalog, info: dict[str, JSON], instructions: str | None) -> None:
         self._catalog = catalog
         self._info = info
-        self._instructions = instructions
+        self.instructions = instructions
         self._promises = -1, False
         """Whether a tool may answer with a promise, in a version of the catalogue."""
 
@@ -27,7 +27,7 @@ class Capabilities:
             capabilities["resources"] = {"subscribe": True, "listChanged": True}
         if self.offers(Kind.TOOLS):
             capabilities["tools"] = {"listChanged": True}
-        return About(self._info, capabilities, self._instructions, self.gives_promises)
+        return About(self._info, capabilities, self.instructions, self.gives_promises)
 
     @property
     def gives_promises(self) -> bool:

@@ -17,11 +17,13 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.approvals import Approvals
 from deltamcp.gateway.catalogue_cache import CatalogueCache, StoredContentLines
 from deltamcp.gateway.config import GatewayConfig
+from deltamcp.gateway.gateway_instructions import gateway_instructions
 from deltamcp.gateway.known_catalogues import KnownCatalogues
 from deltamcp.gateway.ledger import Ledger
 from deltamcp.gateway.quarantine import Quarantine
+from deltamcp.gateway.resource_subscriptions import ResourceSubscriptions
 from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer
-from deltamcp.gateway.upstream_resources import SeenUris, UnlistedResources
+from deltamcp.gateway.upstream_resources import SeenUris, UnlistedResources, UpstreamResource
 from deltamcp.limits import Limits
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
@@ -29,12 +31,16 @@ from deltamcp.upstreams.outside_request import OutsideRequest
 from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import Kind
+from deltamcp.work import Work, WorkLimitError
 
 _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
 """The names of tools that the server itself may have."""
 
 _APPROVALS_SECONDS = 2.0
 """Between two looks at whether the user approved something."""
+
+_MATCH_STEPS = 50_000
+"""The steps of looking for a template that fits a URI that is subscribed to."""
 
 logger = logging.getLogger("deltamcp")
 
@@ -102,6 +108,7 @@ class Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_new_lists = False
         """Whether lists were offered that were not compared with each other yet."""
+        self._resource_subscriptions: ResourceSubscriptions | None = None
         for one in config.upstreams:
             self.upstreams[one.name].on_change = functools.partial(self._receive_change, one.name)
 
@@ -117,7 +124,7 @@ class Gateway:
             self.server.engine.catalog.content_lines = StoredContentLines(self._cache_folder)
             self.server.engine.catalog.find_unlisted = self._unlisted.find
             self._offer()
-            async with self._known.running(), self._following_approvals():
+            async with self._known.running(), self._following_approvals(), self._subscriptions().running():
                 await self._known.wait_for_unseen(self._config.wait_seconds)
                 yield
         finally:
@@ -155,6 +162,23 @@ class Gateway:
     def _receive_change(self, name: str, change: Kind | str) -> None:
         if isinstance(change, Kind):
             self._known.refresh(name)
+        elif self._resource_subscriptions is not None:
+            self._resource_subscriptions.receive(self.upstreams[name], change)
+
+    def _subscriptions(self) -> ResourceSubscriptions:
+        self._resource_subscriptions = ResourceSubscriptions(
+            self.server.engine.hub, self._find_resource, self.server.resource_updated
+        )
+        return self._resource_subscriptions
+
+    def _find_resource(self, uri: str) -> UpstreamResource | None:
+        catalog = self.server.engine.catalog
+        try:
+            found = catalog.resource_at(uri, Work(_MATCH_STEPS))
+        except WorkLimitError:
+            return None
+        resource = found[0] if found is not None else catalog.find_unlisted(uri)
+        return resource if isinstance(resource, UpstreamResource) else None
 
     def _offers(self) -> list[UpstreamOffer]:
         return [
@@ -177,5 +201,8 @@ class Gateway:
         catalog.declared_kinds = frozenset().union(*(offer.catalogue.kinds for offer in offers))
         catalog.declares_completions = any("completions" in offer.catalogue.capabilities for offer in offers)
         self._unlisted.upstreams = [offer.upstream for offer in offers if Kind.RESOURCES in offer.catalogue.kinds]
+        self.server.engine.capabilities.instructions = gateway_instructions(
+            {offer.config.name: self._quarantine.instructions(offer) for offer in offers}
+        )
         self._items = admitted.items
         self._has_new_lists = True

@@ -13,7 +13,7 @@ from deltamcp.gateway.catalogue_cache import StoredReview
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.definition_hash import pointer
 from deltamcp.gateway.imitation import Imitation, find_imitations, similar_upstreams
-from deltamcp.gateway.review import Review, Verdict
+from deltamcp.gateway.review import INSTRUCTIONS, Review, Verdict
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamOffer
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
@@ -112,6 +112,11 @@ class Quarantine:
             self._imitations = find_imitations({offer.config.name: offer.catalogue.tools for offer in offers})
             self._compared = catalogues
         return self._imitations
+
+    def instructions(self, offer: UpstreamOffer) -> str:
+        """Returns what an upstream says of itself; nothing if that is kept out."""
+        withheld = self._withheld(offer.config, offer.catalogue)
+        return "" if withheld is None or INSTRUCTIONS in withheld else offer.catalogue.instructions
 
     def has_new_approvals(self, configs: Sequence[UpstreamConfig]) -> bool:
         """Returns whether the record of an upstream was changed since it was read."""

@@ -58,15 +58,23 @@ class ChangeHub:
     def __init__(self) -> None:
         self.relay: Callable[[Kind | str], None] | None = None
         """Takes the changes instead of the listeners, where replicas share them; they come back by `deliver`."""
+        self.on_watch: Callable[[], None] = _do_nothing
+        """Called when listeners may watch other resources than before."""
         self._listeners: set[Listener] = set()
         self._changes: dict[Kind | str, Position | None] = {}
         self._steps: Iterator[None] | None = None
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.add(listener)
+        self.on_watch()
 
     def unsubscribe(self, listener: Listener) -> None:
         self._listeners.discard(listener)
+        self.on_watch()
+
+    def watched_uris(self) -> set[str]:
+        """Returns the URIs of the resources that listeners watch."""
+        return {uri for listener in self._listeners for uri in listener.watched_uris()}
 
     def publish(self, change: Kind | str, loop: asyncio.AbstractEventLoop | None) -> None:
         """Notifies the listeners on `loop`. The caller may use any thread; without a loop there are no listeners."""
@@ -80,8 +88,7 @@ class ChangeHub:
 
     def deliver_all(self, number: int) -> None:
         """Notifies the listeners of all that they subscribed to, where changes up to a number may have been missed."""
-        uris = {uri for listener in self._listeners for uri in listener.watched_uris()}
-        for change in (*Kind, *sorted(uris)):
+        for change in (*Kind, *sorted(self.watched_uris())):
             self._put_last(change, (number, -1))
 
     def _put_last(self, change: Kind | str, position: Position) -> None:
@@ -127,6 +134,10 @@ class ChangeHub:
                 if listener in self._listeners and listener.wants(change):
                     cost += _NOTICE_COST
                     listener.notify(method, {"uri": uri} if uri else {}, position)
+
+
+def _do_nothing() -> None:
+    """Nobody follows what is watched."""
 
 
 def positions(number: int, changes: Sequence[Kind | str]) -> list[tuple[Position, Kind | str]]:

@@ -257,6 +257,7 @@ class Duplex:
             match ask:
                 case SetLevel() | Watch():
                     outcome = session.apply(ask)
+                    self._engine.hub.on_watch()
                 case Listen():
                     raise AssertionError("a session has no subscriptions of this kind")
                 case _:

@@ -58,7 +58,9 @@ class SessionDirectory:
 
     async def apply(self, opened: HttpSession, ask: SessionAsk) -> Outcome:
         """Changes the log level or the watched resources."""
-        return opened.apply(ask)
+        outcome = opened.apply(ask)
+        self._hub.on_watch()
+        return outcome
 
     async def resolve(self, opened: HttpSession, response: Response) -> Failure | None:
         """Passes the client's response to the call that waits for it."""

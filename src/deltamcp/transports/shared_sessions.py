@@ -257,6 +257,7 @@ class SharedSessions(SessionDirectory):
         stream = self._listening.get(session)
         if stream is not None and not stream.watch(watched):
             stream.end()
+        self._hub.on_watch()
 
     async def _look_for_missed(self) -> None:
         for session in tuple(self._listening):
