@@ -98,6 +98,9 @@ def end() -> None:
 """
 
 
+CRASH = "import os; raise SystemExit(os.environ['KEY'])"
+
+
 class Refuser(http.server.BaseHTTPRequestHandler):
     """Refuses every request, and says what it was sent."""
 
@@ -130,11 +133,7 @@ async def test_a_secret_is_in_no_log_no_error_no_file_and_no_command_line_of_our
     servers = {
         "kept": {"command": str(PROGRAM), "args": serve, "env": {"KEY": "${keyring:key}"}},
         "given": {"command": str(PROGRAM), "args": serve, "env": {"KEY": "${FROM_HOST}"}},
-        "crashing": {
-            "command": "python3",
-            "args": ["-c", "import os; raise SystemExit(os.environ['KEY'])"],
-            "env": {"KEY": "${keyring:key}"},
-        },
+        "crashing": {"command": "python3", "args": ["-c", CRASH], "env": {"KEY": "${keyring:key}"}},
         "refusing": {"url": f"{refuser}/mcp", "headers": {"X-Key": "${FROM_HOST}"}},
         "path": {"url": f"{refuser}/k3y-0123456789abcdef/mcp?api_key=k3y-fedcba9876543210"},
         "lacking": {"command": "x", "env": {"KEY": "${keyring:other}"}},

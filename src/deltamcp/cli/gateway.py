@@ -17,12 +17,13 @@ from deltamcp.client.configs.hosts import installed_folder
 from deltamcp.client.target import is_python_file, served_command
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
-from deltamcp.gateway.config_file import DEFAULT_RESULTS, GatewayFile, SkippedServer, entry_secrets, read_gateway_file
+from deltamcp.gateway.config_file import DEFAULT_RESULTS, GatewayFile, SkippedServer, read_gateway_file
 from deltamcp.gateway.upstream_name import name_address, name_command
 from deltamcp.results.policy import ResultPolicy, merge_policies
 from deltamcp.runtime.secrets import Secrets
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
+from deltamcp.upstreams.upstream_secrets import entry_secrets
 
 logger = logging.getLogger("deltamcp")
 

@@ -8,7 +8,7 @@ Rules for the TOML:
 4. A server that cannot be started, because it lacks a variable for instance, is skipped and told; it is no fault.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_faults import ConfigFaults
 from deltamcp.gateway.host_entry import starts_gateway
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.runtime.secrets import address_secrets, named_secrets, variable_secrets
+from deltamcp.runtime.secrets import variable_secrets
+from deltamcp.upstreams.upstream_secrets import entry_secrets
 
 DEFAULT_RESULTS = ResultPolicy(max_tokens=20_000)
 """The result policy of a gateway whose configuration names none."""
@@ -214,9 +215,3 @@ def _find_secrets(servers: Iterable[ConfiguredServer]) -> frozenset[str]:
     for server in servers:
         found.update(variable_secrets(server.filled), entry_secrets(server.entry))
     return frozenset(found)
-
-
-def entry_secrets(entry: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the variables and headers of an entry whose names say that they are secret, and those of its address."""
-    yield from named_secrets({**entry.get("env", {}), **entry.get("headers", {})})
-    yield from address_secrets(entry.get("url", ""))
