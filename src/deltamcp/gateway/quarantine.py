@@ -115,7 +115,8 @@ class Quarantine:
 
     def instructions(self, offer: UpstreamOffer) -> str:
         """Returns what an upstream says of itself; nothing if that is kept out."""
-        withheld = self._withheld(offer.config, offer.catalogue)
+        last = self._last.get(offer.config.name)
+        withheld = self._withheld(offer.config, offer.catalogue, {} if last is None else last.imitations)
         return "" if withheld is None or INSTRUCTIONS in withheld else offer.catalogue.instructions
 
     def has_new_approvals(self, configs: Sequence[UpstreamConfig]) -> bool:
