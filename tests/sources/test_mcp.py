@@ -2,18 +2,33 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
-from deltamcp import Annotations, Audio, EmbeddedResource, Image, ResourceLink, Text, TextResource, ToolError
+from deltamcp import (
+    Annotations,
+    Audio,
+    DeltaServer,
+    EmbeddedResource,
+    Image,
+    ResourceLink,
+    Text,
+    TextResource,
+    ToolError,
+    ToolResult,
+    connect,
+)
 from deltamcp.catalog.operations_file.document import UpstreamEntry
 from deltamcp.runtime.computations import Computations
 from deltamcp.sources.mcp import McpUpstream
+from tests.support import fake_stdio
 from tests.support.conditions import wait_until
+from tests.support.forwarded_call import context_of
 
 SDK_SERVER = """
 from mcp.server import MCPServer
@@ -80,20 +95,31 @@ if os.environ.get("STUBBORN"):
 '''
 
 
+class CalledUpstream:
+    """A server that is called by a client which can do nothing but wait for answers."""
+
+    def __init__(self, name: str, entry: UpstreamEntry, environment: Mapping[str, str]) -> None:
+        self.source = McpUpstream(name, entry, environment, Computations(4_000_000))
+        self.close = self.source.close
+
+    async def call(self, tool: str, arguments: dict[str, Any], timeout: float | None = None) -> ToolResult:
+        return await self.source.call(tool, arguments, context_of(), timeout=timeout)
+
+
 @contextlib.asynccontextmanager
-async def upstream(**options: Any) -> AsyncIterator[McpUpstream]:
-    made = McpUpstream("peer", UpstreamEntry(**options), os.environ, Computations(4_000_000))
+async def upstream(**options: Any) -> AsyncIterator[CalledUpstream]:
+    made = CalledUpstream("peer", UpstreamEntry(**options), os.environ)
     try:
         yield made
     finally:
         await made.close()
 
 
-def odd(**env: str) -> contextlib.AbstractAsyncContextManager[McpUpstream]:
+def odd(**env: str) -> contextlib.AbstractAsyncContextManager[CalledUpstream]:
     return upstream(command=sys.executable, args=["-c", ODD_SERVER], env=env)
 
 
-async def heard_by(made: McpUpstream) -> list[dict[str, Any]]:
+async def heard_by(made: CalledUpstream) -> list[dict[str, Any]]:
     """Returns every message that the odd server received, including this request."""
     structured: Any = (await made.call("heard", {})).structured
     heard: list[dict[str, Any]] = structured["heard"]
@@ -101,7 +127,7 @@ async def heard_by(made: McpUpstream) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(params=["stdio", "http"])
-async def everything_upstream(request, command, everything) -> AsyncIterator[McpUpstream]:
+async def everything_upstream(request, command, everything) -> AsyncIterator[CalledUpstream]:
     """The example server, over stdio or HTTP."""
     options = {"command": command[0], "args": command[1:]} if request.param == "stdio" else {"url": everything}
     async with upstream(**options) as made:
@@ -157,8 +183,11 @@ async def test_calls_run_side_by_side(everything_upstream):
 async def test_a_server_that_speaks_while_it_works_is_heard_out(everything_upstream):
     result = await everything_upstream.call("test_tool_with_logging", {})
     assert result.content == [Text("Tool with logging executed successfully")]
-    with pytest.raises(ToolError, match="does not support sampling"):
-        await everything_upstream.call("test_sampling", {"prompt": "x"})
+    try:
+        refused = str((await everything_upstream.call("test_sampling", {"prompt": "x"})).content)
+    except ToolError as error:  # of the modern era, in which the server knows before it asks
+        refused = str(error)
+    assert "does not support sampling" in refused
 
 
 async def test_a_stream_that_closes_early_is_taken_up_again(everything_upstream):
@@ -285,7 +314,7 @@ async def test_pings_are_answered_and_other_requests_declined():
         {
             "jsonrpc": "2.0",
             "id": "q2",
-            "error": {"code": -32601, "message": "This client does not answer sampling/createMessage."},
+            "error": {"code": -32602, "message": "The client does not support sampling."},
         },
     ]
 
@@ -326,7 +355,7 @@ async def test_a_server_that_will_not_go_is_made_to(monkeypatch):
     monkeypatch.setattr("deltamcp.client.links.process._CLOSE_SECONDS", 0.2)
     async with odd(STUBBORN="1") as made:
         await made.call("heard", {})
-        client: Any = made._client
+        client: Any = made.source._upstream._clients.local._client
         child = client._connector.connection.link._process.transport
     assert child.get_returncode() == -9
 
@@ -351,11 +380,10 @@ async def test_what_a_server_started_goes_with_it(tmp_path):
 
 
 async def test_a_secret_that_a_server_repeats_is_left_out():
-    made = McpUpstream(
+    made = CalledUpstream(
         "odd",
         UpstreamEntry(command=sys.executable, args=["-c", ODD_SERVER, "${TOKEN}"], env={"KEY": "${TOKEN}"}),
         {"TOKEN": "no no no no", "PATH": os.environ["PATH"]},
-        Computations(4_000_000),
     )
     try:
         with pytest.raises(ToolError) as refused:
@@ -365,3 +393,38 @@ async def test_a_secret_that_a_server_repeats_is_left_out():
         await made.close()
     assert "no no no no" not in str(refused.value)
     assert isinstance(seen.structured, dict) and seen.structured["KEY"] == "..."
+
+
+# What passes between the caller and a server
+
+
+QUESTION = {
+    "method": "elicitation/create",
+    "params": {"message": "Which?", "requestedSchema": {"type": "object", "properties": {"x": {"type": "string"}}}},
+}
+
+
+@pytest.mark.parametrize("speak", ["modern", "handshake"])
+async def test_questions_and_progress_pass_through_an_operation(tmp_path, speak):
+    command, *args = fake_stdio.command(discover=-32601)
+    operations = {
+        name: {
+            "name": name,
+            "inputSchema": {"type": "object"},
+            "handler": {"kind": "mcp", "server": "peer", "tool": name},
+        }
+        for name in ("ask", "progress")
+    }
+    file = tmp_path / "operations.json"
+    file.write_text(
+        json.dumps({"mcpServers": {"peer": {"command": command, "args": args}}, "operations": {"peer": operations}})
+    )
+    server = DeltaServer("front", disclosure="full")
+    server.operations(file)
+    steps: list[float] = []
+    options: Any = {"speak": speak, "on_elicitation": lambda params: {"x": params["message"]}}
+    async with connect(server, **options) as client:
+        answers = (await client.call("ask", questions={"q": QUESTION}))["answers"]
+        assert answers == {"q": {"action": "accept", "content": {"x": "Which?"}}}
+        await client.call_tool("progress", {}, progress=lambda done, total, text: steps.append(done))
+    assert steps == [1, 2, 3]

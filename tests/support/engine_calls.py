@@ -12,6 +12,7 @@ class SilentChannel:
 
     fairness_key = "x"
     headers: ClassVar[dict[bytes, bytes]] = {}
+    takes_every_progress = False
 
     def on_wait(self) -> None: ...
     def on_end(self) -> None: ...

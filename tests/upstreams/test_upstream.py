@@ -264,7 +264,7 @@ async def test_a_turn_that_does_not_come_in_time_is_told(log):
     async with fake(log, UpstreamSettings(concurrency=1, timeout=0.5)) as upstream:
         calls = await asyncio.gather(call(upstream, "hang"), call(upstream, "echo"), return_exceptions=True)
         assert [str(error).partition("operation ")[2] for error in calls] == [
-            "took too long; check whether the call took effect before you try again.",
+            "took longer than 0.5 s; check whether the call took effect before you try again.",
             "is busy; try again later.",
         ]
 

@@ -23,6 +23,7 @@ from deltamcp.catalog.operations_file.document import (
     PythonHandler,
 )
 from deltamcp.catalog.registration import registration
+from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
@@ -66,6 +67,7 @@ class OperationsFile:
             environment: the values of `${NAME}` in the file; `${PYTHON}` is this interpreter unless it is set.
         """
         self._limits = limits
+        self._guard = ProcessGuard()
         self._computations = Computations(limits.work_steps)
         self._path = path
         self._functions = functions
@@ -92,6 +94,7 @@ class OperationsFile:
             self._active.connections,
             self._computations,
             self._limits,
+            self._guard,
         )
         operations: list[Operation] = []
         ids_by_fault: dict[str, list[str]] = {}
@@ -151,6 +154,7 @@ class OperationsFile:
             task.cancel()
         await asyncio.gather(*retiring, return_exceptions=True)
         await asyncio.gather(*(connection.close() for connection in self._active.connections.values()))
+        self._guard.close()
 
     def _file_stat(self) -> tuple[int, int, int] | None:
         try:
@@ -210,7 +214,9 @@ class _OperationBuilder:
         connections: Mapping[bytes, SourceConnection],
         computations: Computations,
         limits: Limits,
+        guard: ProcessGuard,
     ) -> None:
+        self._guard = guard
         self._computations = computations
         self._limits = limits
         self.connections: dict[bytes, SourceConnection] = {}
@@ -240,8 +246,8 @@ class _OperationBuilder:
                 return Operation(_wrap_remote(call), Context, declared=declared, **options)
             case McpHandler(server, tool):
                 upstream = self._upstream(server)
-                call = functools.partial(upstream.call, tool, timeout=entry.timeout)
-                return Operation(_wrap_remote(call), Context, declared=declared, **options)
+                call = functools.partial(upstream.call, tool, repeatable=_is_repeatable(entry), timeout=entry.timeout)
+                return Operation(_wrap_upstream(call), Context, declared=declared, **options)
             case PythonHandler(ref):
                 function = python.resolve(ref)
             case HandlerByName(name):
@@ -317,7 +323,7 @@ class _OperationBuilder:
         if isinstance(existing, McpUpstream):
             upstream = existing
         else:
-            upstream = McpUpstream(name, definition, self._environment, self._computations)
+            upstream = McpUpstream(name, definition, self._environment, self._computations, self._guard)
         self.connections[key] = upstream
         return upstream
 
@@ -344,3 +350,15 @@ def _wrap_remote(call: Function) -> Function:
         return await call(arguments)
 
     return remote
+
+
+def _wrap_upstream(call: Function) -> Function:
+    async def remote(arguments: dict[str, JSON], context: Context) -> Any:
+        return await call(arguments, context)
+
+    return remote
+
+
+def _is_repeatable(entry: OperationEntry) -> bool:
+    """Returns whether a call may be sent again after its server was lost: it only reads, or is idempotent."""
+    return any(entry.annotations.get(hint) is True for hint in ("readOnlyHint", "idempotentHint"))

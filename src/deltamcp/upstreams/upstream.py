@@ -1,6 +1,7 @@
 """An upstream: one MCP server behind this one, which performs requests of this server's callers."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from deltamcp.context import Context
 from deltamcp.errors import (
+    ArgumentsError,
     ClientError,
     ConnectionLostError,
     DeadlineError,
@@ -34,6 +36,8 @@ from deltamcp.values import JSON, LOCAL, Era, Kind, Principal, RawResult
 if TYPE_CHECKING:
     from deltamcp.client.client import DeltaClient
     from deltamcp.client.links.process_guard import ProcessGuard
+
+logger = logging.getLogger("deltamcp")
 
 _MAX_SENDS = 3
 """How often a request is sent that may be sent again after a loss."""
@@ -120,38 +124,56 @@ class Upstream:
         self._clients.local.start()
 
     async def forward(
-        self, method: str, params: Mapping[str, JSON], context: Context, *, repeatable: bool = False, **options: Any
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        context: Context,
+        *,
+        repeatable: bool = False,
+        timeout: float | None = None,
+        **options: Any,
     ) -> RawResult:
         """Has the upstream perform a request of a caller.
 
         Args:
             repeatable: Whether the request may be sent again if the upstream is lost before it has answered.
+            timeout: The seconds that it may take; those of the settings by default.
+            options: Further ones of `DeltaClient.forward`.
 
         Raises:
             RemoteError: it answered with a JSON-RPC error.
             UpstreamError: it ended, cannot be reached, is busy, or took too long.
         """
+        timeout = self._settings.timeout if timeout is None else timeout
+        connection = self._clients.get(context.principal)
+        if connection is None:
+            raise self._failure(f"serves as many users as it can; {_AGAIN}")
         try:
-            connection = self._clients.get(context.principal)
-            if connection is None:
-                raise self._failure(f"serves as many users as it can; {_AGAIN}")
             with connection.in_use():
-                async with self._turn(context):
-                    return await self._send(connection, method, params, context, repeatable, options)
+                async with self._turn(context, timeout):
+                    return await self._send(connection, method, params, context, repeatable, timeout, options)
         except DeadlineError:
-            raise self._failure(f"took too long; {_CHECK if not repeatable else _AGAIN}") from None
+            seconds = "too long" if timeout is None else f"longer than {timeout:g} s"
+            raise self._failure(f"took {seconds}; {_AGAIN if repeatable else _CHECK}") from None
         except PeerError as error:
             raise RemoteError(error, method) from None
         except ConnectionLostError as lost:
             what_to_do = _AGAIN if repeatable else _CHECK if lost.maybe_done else f"the call had no effect; {_AGAIN}"
             raise self._failure(f"ended before it answered; {what_to_do}") from None
         except NotReadyError as error:
-            seconds = max(1, round(error.seconds))
-            raise self._failure(f"is started again after failures; try again in {seconds} s.") from None
+            raise self._failure(
+                f"is started again after failures; try again in {max(1, round(error.seconds))} s."
+            ) from None
         except UnreachableError:
             raise self._failure(f"did not start, or cannot be reached; {_AGAIN}") from None
-        except ClientError as error:
+        except ArgumentsError as error:
             raise UpstreamError(self._redact(str(error))[:_MAX_ERROR_CHARS]) from None
+        except ClientError as error:
+            logger.warning("%s: %s", self.name, self._redact(str(error)))
+            raise UpstreamError(
+                f"The server {self.name} behind this operation answered with more than can be read; check whether the "
+                "call took effect, and ask for less."
+            ) from None
 
     def _failure(self, what: str) -> UpstreamError:
         return UpstreamError(f"The server {self.name} behind this operation {what}", retryable=True)
@@ -163,11 +185,12 @@ class Upstream:
         params: Mapping[str, JSON],
         context: Context,
         repeatable: bool,
+        timeout: float | None,
         options: Mapping[str, Any],
     ) -> RawResult:
         sends = 0
         while True:
-            client = await self._ready(connection)
+            client = await self._ready(connection, timeout)
             life = connection.life
             sends += 1
             try:
@@ -178,7 +201,7 @@ class Upstream:
                     context,
                     self._parked_calls,
                     in_use=connection.in_use,
-                    timeout=self._settings.timeout,
+                    timeout=timeout,
                     repeatable=repeatable,
                     **options,
                 )
@@ -188,23 +211,23 @@ class Upstream:
                 if sends == _MAX_SENDS or (lost.maybe_done and not repeatable):
                     raise
 
-    async def _ready(self, connection: UpstreamClient) -> "DeltaClient":
+    async def _ready(self, connection: UpstreamClient, timeout: float | None) -> "DeltaClient":
         """Returns the client, connected.
 
         Raises:
             UpstreamError: the server takes longer to start than the request may take.
             NotReadyError, UnreachableError: as `UpstreamClient.ready`.
         """
-        if connection.is_ready or self._settings.timeout is None:
+        if connection.is_ready or timeout is None:
             return await connection.ready()
         try:
-            async with asyncio.timeout(self._settings.timeout):
+            async with asyncio.timeout(timeout):
                 return await connection.ready()
         except TimeoutError:
             raise self._failure(f"is still starting; {_AGAIN}") from None
 
     @asynccontextmanager
-    async def _turn(self, context: Context) -> AsyncIterator[None]:
+    async def _turn(self, context: Context, timeout: float | None) -> AsyncIterator[None]:
         """Waits until the upstream may perform one more request.
 
         Raises:
@@ -214,7 +237,7 @@ class Upstream:
         self._open_calls += 1
         try:
             if turns is not None:
-                await self._take_turn(turns, context)
+                await self._take_turn(turns, context, timeout)
             try:
                 yield
             finally:
@@ -223,11 +246,11 @@ class Upstream:
         finally:
             self._open_calls -= 1
 
-    async def _take_turn(self, turns: Turns, context: Context) -> None:
+    async def _take_turn(self, turns: Turns, context: Context, timeout: float | None) -> None:
         if turns.waiting_count >= self._settings.max_waiting:
             raise self._failure(f"is busy; {_AGAIN}")
         try:
-            async with asyncio.timeout(self._settings.timeout):
+            async with asyncio.timeout(timeout):
                 await turns.take(context.terms.caller.account)
         except TimeoutError:
             raise self._failure(f"is busy; {_AGAIN}") from None
