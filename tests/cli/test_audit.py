@@ -56,7 +56,7 @@ def test_a_tool_costs_what_a_host_sends_of_it():
     assert counted.together.instructions == tokens.count("Some words.")
 
 
-def test_behind_the_planned_gateway_servers_share_four_tools():
+def test_behind_the_gateway_servers_share_five_tools():
     listings = [ServerListing(name, TOOLS) for name in ("one", "two", "index", "ünïcode name", "")]
     counted = cost.count_costs(listings)
     together = counted.together
@@ -70,7 +70,7 @@ def test_behind_the_planned_gateway_servers_share_four_tools():
 def test_a_tool_that_the_catalogue_refuses_is_told_and_still_costs_now():
     counted = cost.count_costs([ServerListing("s", [TOOLS[0], TOOLS[0], {"description": "No name."}])])
     assert counted.together.tools == 3
-    assert set(counted.refused) == {"s/tool_1"}
+    assert set(counted.refused) == {"s/tool_1", "s/None"}
 
 
 def test_nothing_costs_nothing():
@@ -303,7 +303,7 @@ def test_the_table_has_servers_largest_tools_and_what_would_be(config, capsys):
     assert re.search(r"together +58 +[\d,]+ +\d+", said)
     assert re.search(r"tool_29 +one +[\d,]+ +\d+", said)
     assert "% less" in said and "off (" in said and files.DISABLED in said
-    assert "Behind the planned gateway" in said
+    assert "Behind the gateway" in said
     assert "\x1b" not in said
 
 

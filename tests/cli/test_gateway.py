@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
-from deltamcp import connect
+from deltamcp import connect, tokens
+from deltamcp.catalog.disclosure import definition_tokens
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.conditions import wait_until
 from tests.support.paths import PROGRAM
@@ -35,7 +37,9 @@ def long_text(words: int) -> str:
 def folder(tmp_path):
     (tmp_path / "books.py").write_text(SERVER)
     entry = {"command": str(PROGRAM), "args": ["serve", str(tmp_path / "books.py")]}
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"books": entry, "more": entry}}))
+    (tmp_path / "mcp.json").write_text(
+        json.dumps({"mcpServers": {"books": entry, "more": {**entry, "env": {"MORE": "1"}}}})
+    )
     return tmp_path
 
 
@@ -183,3 +187,52 @@ async def test_without_a_ledger_nothing_is_counted(folder):
         reply = await client.call_tool("query", {"operation": "books.find_book", "params": {"title": "Dune"}})
     assert reply.raw["_meta"]["io.github.delta-mcp/savings"] == {"before": 3, "after": 3}
     assert stats(folder) == {}
+
+
+def test_check_starts_every_server_and_tells_how_that_went(folder):
+    document = json.loads((folder / "mcp.json").read_text())
+    crash = {"command": "python3", "args": ["-c", "import os; raise SystemExit('no ' + os.environ['TOKEN'])"]}
+    document["mcpServers"] |= {
+        "crashing": {**crash, "env": {"TOKEN": "s3cret-word"}},
+        "lacking": {"command": "x", "env": {"TOKEN": "${NOT_SET}"}},
+        "off": {"command": "x", "disabled": True},
+    }
+    (folder / "mcp.json").write_text(json.dumps(document))
+    done = run("gateway", "--check", "mcp.json", cwd=folder)
+    rows = [re.split(r" {2,}", line.strip()) for line in done.out.splitlines()]
+    assert (done.code, done.err) == (1, "")
+    assert rows[1][:3] == ["books", "ready", "2026-07-28"] and rows[1][3] == "2"
+    assert rows[3][:3] == ["crashing", "failed", "The server 'python3' ended with exit code 1: no ...."]
+    assert rows[4] == ["lacking", "left out", "it needs the variable NOT_SET, which is not set"]
+    assert rows[5] == ["off", "left out", "it is switched off there"]
+    assert re.match("4 tools behind the gateway: [0-9]+ tokens before a conversation begins", rows[7][0])
+
+    working = run("gateway", "--check", "mcp.json", "--only", "books", "--only", "off", cwd=folder)
+    assert working.code == 0, "a server that is switched off is no failure"
+
+
+async def test_what_check_and_audit_count_is_what_the_gateway_costs(folder):
+    done = run("gateway", "--check", "mcp.json", cwd=folder)
+    said = re.search(r"gateway: ([\d,]+) tokens .* instead of ([\d,]+); ([\d,]+) where", done.out)
+    assert said is not None
+    told, without, one_tool = (int(figure.replace(",", "")) for figure in said.groups())
+
+    async with connect(gateway(folder, "mcp.json"), progressive=False) as client:
+        assert sum(map(definition_tokens, await client.describe())) == told
+        overview = (await client.call_tool("discover")).text
+        assert isinstance(overview, str)
+        schemas = [
+            len_of((await client.call_tool("get_schema", {"operation": f"{server}.{tool}"})).text)
+            for server in ("books", "more")
+            for tool in ("find_book", "long_text")
+        ]
+        assert told + len_of(overview) + round(sum(schemas) / len(schemas)) == pytest.approx(one_tool, abs=8)
+    async with connect([str(PROGRAM), "serve", str(folder / "books.py")], progressive=False) as client:
+        assert 2 * sum(map(definition_tokens, await client.describe())) == without
+    audited = run("audit", "mcp.json", "--json", cwd=folder)
+    together = json.loads(audited.out)["together"]
+    assert (together["surface"], together["now"], together["one_tool"]) == (told, without, one_tool)
+
+
+def len_of(text: object) -> int:
+    return tokens.count(str(text))

@@ -186,10 +186,7 @@ def uncounted_sentences(report: AuditReport) -> list[str]:
             f"{entry.name} ({entry.place}) was passed over: {entry.why}." if entry.name else entry.why
             for entry in report.skipped
         ),
-        *(
-            f"{name} is not in the figures behind the planned gateway. {reason}"
-            for name, reason in report.refused.items()
-        ),
+        *(f"{name} is not in the figures behind the gateway. {reason}" for name, reason in report.refused.items()),
     ]
 
 

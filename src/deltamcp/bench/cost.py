@@ -1,9 +1,6 @@
 """Counts the tokens that servers cost a model: all definitions as hosts show them now, or the gateway's meta-tools."""
 
-import contextlib
-import re
 from collections.abc import Iterable, Sequence
-from typing import Unpack
 
 from msgspec import Struct
 
@@ -12,19 +9,20 @@ from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure, definition_tokens
 from deltamcp.catalog.meta_tools import DetailLevel
-from deltamcp.catalog.operation import Operation, ToolOptions
+from deltamcp.catalog.remote_items import RemoteOperation
 from deltamcp.catalog.view import View
 from deltamcp.context import Context
-from deltamcp.errors import DeltaError
+from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.gateway.config_file import DEFAULT_RESULTS
+from deltamcp.gateway.item_names import distinct_segments
 from deltamcp.values import JSON
 
 METHOD = (
     "A tool as hosts put it before a model is {name, description, input_schema} as compact JSON, each "
     "counted by itself, as delta-mcp list, describe and bench and server.costs do; output schemas, annotations and "
-    "titles are not sent to models and not counted, nor is what a host puts before a tool's name. A server alone is "
-    "compared with the same tools behind four meta-tools of its own, which are counted the same way. All servers "
-    "together are compared with a gateway, which is planned: the meta-tools over a catalogue with each server as a "
-    "category. Using one tool costs the meta-tools, one discover() and one get_schema(), with their default arguments; "
+    "titles are not sent to models and not counted, nor is what a host puts before a tool's name. A server alone, and "
+    "all servers together, are compared with delta-mcp gateway without options: its meta-tools are counted the same "
+    "way. Using one tool costs the meta-tools, one discover() and one get_schema(), with their default arguments; "
     "for get_schema() the mean over the tools counts, or over 64 to 127 of them. "
     "Instructions, which hosts put into the system prompt, are counted by themselves."
 )
@@ -67,7 +65,7 @@ class Cost(Struct, frozen=True):
 
 
 class ServerCosts(Struct, frozen=True):
-    """Tokens of several servers, each alone and all behind one gateway, as planned."""
+    """Tokens of several servers, each alone and all behind one gateway."""
 
     servers: dict[str, Cost]
     together: Cost
@@ -91,7 +89,7 @@ def count_costs(listings: Sequence[ServerListing], model: str | float = "o200k")
 
 def count_together(listings: Sequence[ServerListing], model: str | float = "o200k") -> Cost:
     """Counts what one server costs, or several together."""
-    view = _make_catalogue(listings[0]) if len(listings) == 1 else _make_gateway_catalogue(listings)[0]
+    view, _ = _make_gateway_catalogue(listings)
     costs = view.count_surface_costs(model)
     schema = round(costs.schema)
     return Cost(
@@ -124,52 +122,26 @@ def _tool_costs(listing: ServerListing, gateway: View, model: str | float) -> li
     return costs
 
 
-def _make_catalogue(listing: ServerListing) -> View:
-    """Returns the catalogue that the server would have behind meta-tools of its own, without the tools it refuses."""
-    catalog = Catalog(listing.name, disclosure=Disclosure("meta"))
-    for tool in listing.tools:
-        with contextlib.suppress(DeltaError):
-            catalog.add(_make_operation(tool, name=str(tool.get("name"))))
-    return catalog.view()
-
-
-def _make_gateway_catalogue(listings: Iterable[ServerListing]) -> tuple[View, dict[str, str]]:
-    """Returns the catalogue that a gateway would have of these servers, and the reasons for which it refused tools."""
-    catalog = Catalog("gateway", disclosure=Disclosure("meta"))
+def _make_gateway_catalogue(listings: Sequence[ServerListing]) -> tuple[View, dict[str, str]]:
+    """Returns the catalogue that a gateway has of these servers, and the reasons for which it refuses tools."""
+    catalog = Catalog("gateway", disclosure=Disclosure("meta", query=True), results=DEFAULT_RESULTS)
     refused: dict[str, str] = {}
-    categories: set[str] = set()
-    for listing in listings:
-        category = _category(listing.name, categories)
-        for tool in listing.tools:
-            name = str(tool.get("name"))
+    categories = distinct_segments([listing.name for listing in listings], reserved=("index",))
+    for listing, category in zip(listings, categories, strict=True):
+        actions = distinct_segments([str(tool.get("name")) for tool in listing.tools])
+        for tool, action in zip(listing.tools, actions, strict=True):
+            name = _id(listing, str(tool.get("name")))
             try:
-                # The catalogue reads what stands before a dot as a category.
-                action = name.replace(".", "_")
-                catalog.add(_make_operation(tool, name=_id(listing, name), category=category, action=action))
+                if not isinstance(tool.get("name"), str):
+                    raise ConfigurationError("It has no name.")
+                catalog.add(RemoteOperation(_answer_nothing, tool, name=name, category=category, action=action))
             except DeltaError as error:
-                refused[_id(listing, name)] = str(error)
+                refused[name] = str(error)
     return catalog.view(), refused
 
 
-def _make_operation(tool: dict[str, JSON], **options: Unpack[ToolOptions]) -> Operation:
-    description, schema = tool.get("description"), tool.get("inputSchema")
-    options["description"] = description if isinstance(description, str) else ""
-    options["input_schema"] = schema if isinstance(schema, dict) else {}
-    return Operation(_answer_nothing, Context, **options)
-
-
-async def _answer_nothing(arguments: dict[str, JSON]) -> None: ...
+async def _answer_nothing(arguments: dict[str, JSON], context: Context) -> None: ...
 
 
 def _id(listing: ServerListing, name: str) -> str:
     return f"{listing.name}/{name}"
-
-
-def _category(name: str, taken: set[str]) -> str:
-    """Converts a server's name to a category that is not taken yet."""
-    word = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:50] or "server"
-    candidates = (word, *(f"{word}-{n}" for n in range(2, len(taken) + 3)))
-    # The catalogue reserves `index`.
-    category = next(candidate for candidate in candidates if candidate not in (*taken, "index"))
-    taken.add(category)
-    return category

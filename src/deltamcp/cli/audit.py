@@ -1,4 +1,4 @@
-"""`delta-mcp audit` counts what this machine's MCP servers cost a model now, and would behind the planned gateway."""
+"""`delta-mcp audit` counts what this machine's MCP servers cost a model now, and would behind the gateway."""
 
 import argparse
 import asyncio
@@ -159,7 +159,7 @@ def _summary(report: AuditReport) -> str:
         f", {1 - cost.surface / cost.now:.1%} less" if cost.now > cost.surface else ": these tools are too few to gain"
     )
     return (
-        f"Behind the planned gateway {cost.surface:,} tokens instead of {cost.now:,}{gain}. A conversation that uses "
+        f"Behind the gateway {cost.surface:,} tokens instead of {cost.now:,}{gain}. A conversation that uses "
         f"one tool would cost {cost.one_tool:,}: the meta-tools, one discover ({cost.overview:,}), "
         f"one get_schema ({cost.schema:,})."
     )

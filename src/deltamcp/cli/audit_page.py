@@ -115,7 +115,7 @@ def _figures(cost: Cost) -> str:
     breakdown = f"{cost.overview:,} for discover, {cost.schema:,} for get_schema"
     tiles = (
         ("now", "Tool definitions now", cost.now, prompts),
-        ("behind", "Behind the planned gateway", cost.surface, share),
+        ("behind", "Behind the gateway", cost.surface, share),
         ("behind", "Using one tool there", cost.one_tool, breakdown),
     )
     tiles_html = (
@@ -132,15 +132,13 @@ def _chart(report: AuditReport, servers: list[AuditedServer]) -> str:
     rows = rows if len(servers) > 1 else rows[1:]
     largest = max(max(cost.now, cost.surface) for _, cost in rows) or 1
     bars = [_bars(row, name, cost, largest) for row, (name, cost) in enumerate(rows)]
-    description = "; ".join(
-        f"{name}: {cost.now:,} now, {cost.surface:,} behind the planned gateway" for name, cost in rows
-    )
+    description = "; ".join(f"{name}: {cost.now:,} now, {cost.surface:,} behind the gateway" for name, cost in rows)
     return (
         "<h2>Up front, in tokens</h2><figure><figcaption>"
-        '<span class="key now">now</span><span class="key">behind the planned gateway</span>'
+        '<span class="key now">now</span><span class="key">behind the gateway</span>'
         f"{'<small>Each server by itself; all would share one gateway.</small>' * (len(servers) > 1)}</figcaption>"
         f'<svg role="img" aria-labelledby="chart-title chart-desc" height="{len(rows) * _ROW_HEIGHT}">'
-        f'<title id="chart-title">Tokens up front, now and behind the planned gateway</title>'
+        f'<title id="chart-title">Tokens up front, now and behind the gateway</title>'
         f'<desc id="chart-desc">{_escape(description)}</desc>{"".join(bars)}</svg></figure>'
     )
 

@@ -143,13 +143,22 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--read-only", action="store_true", help="offer only tools that say they are read-only")
     verb.add_argument("--savings", action="store_true", help="say in the _meta of every result what it saved")
     verb.add_argument("--no-ledger", action="store_true", help="do not count what delta-mcp stats shows")
+    verb.add_argument(
+        "--check", action="store_true", help="start every server once, tell how that went and what it costs, and end"
+    )
     log.add_options(verb)
     serve.add_serving_options(verb)
     targets.add_words_argument(verb, "CONFIG")
 
     def run(args: argparse.Namespace) -> None:
         words = targets.read_words(args, verb)
-        serve.serve(args, GatewaySource(tuple(words), _read_options(args)))
+        source = GatewaySource(tuple(words), _read_options(args))
+        if args.check:
+            from deltamcp.cli.gateway_check import run_check
+
+            run_check(source.read())
+        else:
+            serve.serve(args, source)
 
     verb.set_defaults(run=run)
 

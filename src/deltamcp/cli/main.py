@@ -51,7 +51,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "logout": Verb("logout", "forget the login at a server"),
         "secret": Verb("secret", "put a secret into your keyring, for configurations to name"),
         "bench": Verb("bench", "measure any server, or this library over a corpus"),
-        "audit": Verb("audit", "what your servers cost a model now, and would behind the planned gateway"),
+        "audit": Verb("audit", "what your servers cost a model now, and would behind the gateway"),
         "gateway": Verb("gateway", "put your servers behind one that costs the model little", runs_author_code=True),
         "install": Verb("install", "put the servers of a host behind the gateway"),
         "uninstall": Verb("uninstall", "undo install"),
