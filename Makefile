@@ -9,9 +9,11 @@ PARALLEL := --numprocesses auto --dist worksteal
 .PHONY: run test test-deep check format conformance interop bench hostile faults fuzz replicas promises soak clean
 
 run: .venv/run-ready
-	@echo "==> The example server, examples/everything.py, over HTTP. Reach it with any MCP client, for instance:"
-	@echo "    claude mcp add --transport http everything http://127.0.0.1:$(PORT)/mcp"
-	@$(BIN)/delta-mcp serve examples/everything.py --http 127.0.0.1:$(PORT)
+	@echo "==> A gateway over the servers of examples/gateway/gateway.toml; first, what they cost a model with it and without"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" delta-mcp gateway --check examples/gateway/gateway.toml
+	@echo "==> Reach it over HTTP with any MCP client, for instance:"
+	@echo "    claude mcp add --transport http examples http://127.0.0.1:$(PORT)/mcp"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" delta-mcp gateway examples/gateway/gateway.toml --http 127.0.0.1:$(PORT)
 
 test: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready
 	@echo "==> Tests, on all cores"

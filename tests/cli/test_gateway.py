@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from deltamcp import connect, tokens
 from deltamcp.catalog.disclosure import definition_tokens
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.conditions import wait_until
-from tests.support.paths import PROGRAM
+from tests.support.paths import PROGRAM, ROOT
 from tests.support.program import running_program
 from tests.support.raw_client import META
 
@@ -211,6 +212,18 @@ def test_check_starts_every_server_and_tells_how_that_went(folder):
     assert working.code == 0, "a server that is switched off is no failure"
 
 
+async def test_check_counts_pinned_tools_and_what_is_switched_off(folder):
+    text = 'include = "mcp.json"\nquery = false\n[defaults]\npinned = ["find_*"]\n'
+    (folder / "gateway.toml").write_text(text)
+    done = run("gateway", "--check", "gateway.toml", cwd=folder)
+    told = re.search(r"gateway: (\d+) tokens", done.out)
+    assert told is not None
+    async with connect(gateway(folder, "gateway.toml"), progressive=False) as client:
+        tools = await client.describe()
+    assert [tool["name"] for tool in tools if "find" in str(tool["name"])] == ["books_find_book", "more_find_book"]
+    assert sum(map(definition_tokens, tools)) == int(told[1])
+
+
 async def test_what_check_and_audit_count_is_what_the_gateway_costs(folder):
     done = run("gateway", "--check", "mcp.json", cwd=folder)
     said = re.search(r"gateway: ([\d,]+) tokens .* instead of ([\d,]+); ([\d,]+) where", done.out)
@@ -236,3 +249,29 @@ async def test_what_check_and_audit_count_is_what_the_gateway_costs(folder):
 
 def len_of(text: object) -> int:
     return tokens.count(str(text))
+
+
+async def test_make_run_is_a_gateway_over_the_examples(folder):
+    config = ROOT / "examples" / "gateway" / "gateway.toml"
+    assert f"gateway {config.relative_to(ROOT)} --http" in (ROOT / "Makefile").read_text()
+    environment = {**os.environ, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(folder)}
+    environment |= {"XDG_STATE_HOME": str(folder)}
+    command = [str(PROGRAM), "gateway", str(config), "--http", "127.0.0.1:0"]
+    with running_program(command, folder, env=environment) as program:
+        url = program.wait_for(r"(http://\S+) \(Ctrl-C")[1]
+        async with connect(url, progressive=False) as client:
+            names = {str(tool["name"]) for tool in await client.describe()}
+            assert {"discover", "get_schema", "query", "execute", "library_list_books"} <= names
+            overview = (await client.call_tool("discover")).text
+            assert all(name in str(overview) for name in ("everything", "library", "code", "stock", "bookshop"))
+            reply = await client.call_tool("query", {"operation": "stock.list_items"})
+            assert not reply.is_error and "part" in str(reply.text)
+            assert tokens.count(str(reply.text)) <= 2_000 < tokens.count(str(await client.call("stock_list_items")))
+
+
+def test_a_port_that_is_taken_is_told_in_one_sentence(folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run("gateway", "books.py", "--http", address, cwd=folder)
+    assert_one_sentence(done, 2)
+    assert address.partition(":")[2] in done.err

@@ -1,6 +1,8 @@
 """Counts the tokens that servers cost a model: all definitions as hosts show them now, or the gateway's meta-tools."""
 
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -9,14 +11,17 @@ from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure, definition_tokens
 from deltamcp.catalog.meta_tools import DetailLevel
+from deltamcp.catalog.operation import ToolOptions
 from deltamcp.catalog.remote_items import RemoteOperation
 from deltamcp.catalog.view import View
 from deltamcp.context import Context
-from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.errors import DeltaError
 from deltamcp.gateway.config_file import DEFAULT_RESULTS
-from deltamcp.gateway.item_names import distinct_segments
+from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_segments
 from deltamcp.values import JSON
 
+GATEWAY_DISCLOSURE = Disclosure("meta", query=True)
+"""How a gateway shows its operations unless it is told otherwise."""
 METHOD = (
     "A tool as hosts put it before a model is {name, description, input_schema} as compact JSON, each "
     "counted by itself, as delta-mcp list, describe and bench and server.costs do; output schemas, annotations and "
@@ -34,6 +39,17 @@ class ServerListing(Struct, frozen=True):
     name: str
     tools: list[dict[str, JSON]]
     instructions: str = ""
+    pinned: tuple[str, ...] = ()
+    """Globs of tools that stay listed beside the meta-tools."""
+
+
+class _GatewayCatalogue(NamedTuple):
+    """What a gateway offers of servers."""
+
+    view: View
+    operations: dict[tuple[str, str], RemoteOperation]
+    """By server and tool."""
+    refused: dict[str, str]
 
 
 class ToolCost(Struct, frozen=True):
@@ -80,17 +96,18 @@ def count_costs(listings: Sequence[ServerListing], model: str | float = "o200k")
 
     The servers' names must be unique.
     """
-    gateway, refused = _make_gateway_catalogue(listings)
+    gateway = _make_gateway_catalogue(listings, GATEWAY_DISCLOSURE)
     tools = [cost for listing in listings for cost in _tool_costs(listing, gateway, model)]
     by_server = {listing.name: count_together([listing], model) for listing in listings}
     together = count_together(listings, model)
-    return ServerCosts(by_server, together, sorted(tools, key=lambda cost: -cost.now), refused)
+    return ServerCosts(by_server, together, sorted(tools, key=lambda cost: -cost.now), gateway.refused)
 
 
-def count_together(listings: Sequence[ServerListing], model: str | float = "o200k") -> Cost:
+def count_together(
+    listings: Sequence[ServerListing], model: str | float = "o200k", disclosure: Disclosure = GATEWAY_DISCLOSURE
+) -> Cost:
     """Counts what one server costs, or several together."""
-    view, _ = _make_gateway_catalogue(listings)
-    costs = view.count_surface_costs(model)
+    costs = _make_gateway_catalogue(listings, disclosure).view.count_surface_costs(model)
     schema = round(costs.schema)
     return Cost(
         tools=sum(len(listing.tools) for listing in listings),
@@ -108,40 +125,49 @@ def count_index_tokens(lines: Iterable[tuple[str, str]]) -> int:
     return tokens.count("\n".join(f"{name}: {summary}" if summary else name for name, summary in lines))
 
 
-def _tool_costs(listing: ServerListing, gateway: View, model: str | float) -> list[ToolCost]:
+def _tool_costs(listing: ServerListing, gateway: _GatewayCatalogue, model: str | float) -> list[ToolCost]:
     costs = []
     for tool in listing.tools:
         name = str(tool.get("name"))
-        operation = gateway.operations.get(_id(listing, name))
+        operation = gateway.operations.get((listing.name, name))
         schema = (
             None
             if operation is None
-            else tokens.count(discovery.schemas_text(gateway, [operation.id], DetailLevel.NOTES), model)
+            else tokens.count(discovery.schemas_text(gateway.view, [operation.id], DetailLevel.NOTES), model)
         )
         costs.append(ToolCost(listing.name, name, definition_tokens(tool, model), schema))
     return costs
 
 
-def _make_gateway_catalogue(listings: Sequence[ServerListing]) -> tuple[View, dict[str, str]]:
-    """Returns the catalogue that a gateway has of these servers, and the reasons for which it refuses tools."""
-    catalog = Catalog("gateway", disclosure=Disclosure("meta", query=True), results=DEFAULT_RESULTS)
+def _make_gateway_catalogue(listings: Sequence[ServerListing], disclosure: Disclosure) -> _GatewayCatalogue:
+    """Returns the catalogue that a gateway has of these servers, with the names that it gives their tools."""
+    catalog = Catalog("gateway", disclosure=disclosure, results=DEFAULT_RESULTS)
+    operations: dict[tuple[str, str], RemoteOperation] = {}
     refused: dict[str, str] = {}
-    categories = distinct_segments([listing.name for listing in listings], reserved=("index",))
-    for listing, category in zip(listings, categories, strict=True):
-        actions = distinct_segments([str(tool.get("name")) for tool in listing.tools])
-        for tool, action in zip(listing.tools, actions, strict=True):
-            name = _id(listing, str(tool.get("name")))
+    server_names = [listing.name for listing in listings]
+    categories = dict(zip(server_names, distinct_segments(server_names, reserved=("index",)), strict=True))
+    for listing in listings:
+        tools: dict[str, dict[str, JSON]] = {}
+        for tool in listing.tools:
+            name = str(tool.get("name"))
+            if not isinstance(tool.get("name"), str) or name in tools:
+                refused[f"{listing.name}/{name}"] = "It is listed twice." if name in tools else "It has no name."
+            else:
+                tools[name] = tool
+        category = categories[listing.name]
+        items = [NamedItem(listing.name, name) for name in tools]
+        shown = distinct_names(items, categories, has_prefix=len(listings) > 1)
+        actions = distinct_segments([*tools])
+        for (name, tool), shown_name, action in zip(tools.items(), shown, actions, strict=True):
+            is_pinned = any(fnmatchcase(name, glob) for glob in listing.pinned)
+            options: ToolOptions = {"name": shown_name, "category": category, "action": action, "pinned": is_pinned}
             try:
-                if not isinstance(tool.get("name"), str):
-                    raise ConfigurationError("It has no name.")
-                catalog.add(RemoteOperation(_answer_nothing, tool, name=name, category=category, action=action))
+                operations[listing.name, name] = operation = RemoteOperation(_answer_nothing, tool, **options)
+                catalog.add(operation)
             except DeltaError as error:
-                refused[name] = str(error)
-    return catalog.view(), refused
+                operations.pop((listing.name, name), None)
+                refused[f"{listing.name}/{name}"] = str(error)
+    return _GatewayCatalogue(catalog.view(), operations, refused)
 
 
 async def _answer_nothing(arguments: dict[str, JSON], context: Context) -> None: ...
-
-
-def _id(listing: ServerListing, name: str) -> str:
-    return f"{listing.name}/{name}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from deltamcp.bench.cost import Cost, ServerListing, count_together
+from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.cli import log, output
 from deltamcp.cli.log import LogOptions
 from deltamcp.cli.progress import ProgressBar
@@ -39,7 +40,7 @@ class CheckedUpstream(Struct, frozen=True):
         """The tools that the gateway offers of it."""
         found = self.catalogue or UpstreamCatalogue({}, "")
         offered = [tool for tool in found.tools if is_offered(str(tool.get("name")), tool, self.config)]
-        return ServerListing(self.config.name, offered, found.instructions)
+        return ServerListing(self.config.name, offered, found.instructions, self.config.pinned)
 
 
 def run_check(found: GatewayFile) -> None:
@@ -51,7 +52,9 @@ def run_check(found: GatewayFile) -> None:
     rows += [[one.name, "left out", "", one.reason, "", ""] for one in found.skipped]
     output.print_table("", ("server", "state", "protocol", "problem"), ("tools", "seconds"), rows, console)
     if any(one.catalogue is not None for one in checked):
-        console.print(f"\n{cost_sentence(found.config, count_together([one.listing for one in checked]))}")
+        disclosure = Disclosure("meta", query=found.config.query)
+        cost = count_together([one.listing for one in checked], disclosure=disclosure)
+        console.print(f"\n{cost_sentence(found.config, cost)}")
     if any(one.catalogue is None for one in checked) or any(one.reason != DISABLED for one in found.skipped):
         raise SystemExit(1)
 
