@@ -20,7 +20,7 @@ from deltamcp.bench import audit as server_audit
 from deltamcp.bench import cost
 from deltamcp.bench.audit import AuditReport, ServerAnswer
 from deltamcp.bench.cost import ServerListing
-from deltamcp.cli import audit, audit_page
+from deltamcp.cli import audit, audit_page, install
 from deltamcp.client.configs import files
 from deltamcp.client.configs.files import ConfiguredServer
 from deltamcp.errors import ConfigurationError
@@ -41,8 +41,10 @@ async def many(entry: dict[str, Any]) -> ServerAnswer:
     return ServerAnswer(TOOLS, "Look before you write.")
 
 
-def audited(*servers: ConfiguredServer, look=many, seconds: float = 5, model: str | float = "o200k") -> AuditReport:
-    return asyncio.run(server_audit.audit(servers, look, seconds, model=model))
+def audited(
+    *servers: ConfiguredServer, look=many, seconds: float = 5, model: str | float = "o200k", file: str | None = None
+) -> AuditReport:
+    return asyncio.run(server_audit.audit(servers, look, seconds, model=model, file=file))
 
 
 # Counting
@@ -131,18 +133,29 @@ def test_a_host_whose_servers_all_fail_has_no_total():
 # What can be done
 
 
-def test_the_next_steps_name_the_most_expensive_server_and_what_exists():
+def test_the_next_steps_name_the_most_expensive_server_and_the_command():
     async def look(entry):
         return ServerAnswer(TOOLS if entry["args"] == ["large"] else TOOLS[:1])
 
     report = audited(found("small"), found("large"), look=look)
     costs = {server.name: server.cost.now for server in report.servers if server.cost}
-    first, own, others = report.next_steps
+    first, last = report.next_steps
     assert (
         f"large alone costs {costs['large']:,} of {sum(costs.values()):,} tokens (Cursor: /home/of/mcp.json)" in first
     )
-    assert 'DeltaServer(disclosure="auto")' in own and "delta-mcp serve operations.json" in others
-    assert "gateway" not in " ".join(report.next_steps), "it does not exist yet"
+    assert last == "Put those of Cursor behind the gateway: delta-mcp install cursor"
+
+
+def test_a_named_file_is_served_and_every_host_is_installed():
+    assert audited(found("a", "VS Code"), file="my mcp.json").next_steps == [
+        "Serve them through the gateway: delta-mcp gateway 'my mcp.json'"
+    ]
+    hosts = audited(found("a", "VS Code"), found("b", "Claude Code"), found("c", "Claude Code")).next_steps[1:]
+    assert [sentence.partition(": ")[2] for sentence in hosts] == [
+        "delta-mcp install claude-code",
+        "delta-mcp install vscode",
+    ]
+    assert all(word.rpartition(" ")[2] in install.HOST_IDS for word in hosts)
 
 
 def test_one_server_is_not_compared_with_itself():

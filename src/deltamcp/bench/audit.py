@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import datetime
 import os
+import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from msgspec import Struct
 from deltamcp import tokens
 from deltamcp.bench.cost import METHOD, Cost, ServerListing, ToolCost, count_costs, count_together
 from deltamcp.client.configs.files import ConfiguredServer
+from deltamcp.client.configs.hosts import host_id
 from deltamcp.runtime.secrets import Secrets
 from deltamcp.values import JSON
 
@@ -86,6 +88,7 @@ async def audit(
     seconds: float,
     on_answer: Callable[[], None] = lambda: None,
     model: str | float = "o200k",
+    file: str | None = None,
 ) -> AuditReport:
     """Asks each server once, some concurrently, and counts the costs; reports an error of a server for that server.
 
@@ -93,6 +96,7 @@ async def audit(
         seconds: the timeout of each server.
         model: whose tokens to count, as in `tokens.count`.
         on_answer: called after each server has answered or failed.
+        file: the file that the user named; None for the files of all hosts.
     """
     servers = list(servers)
     unique = unique_servers(servers)
@@ -114,7 +118,7 @@ async def audit(
         date=datetime.datetime.now().astimezone().date().isoformat(),
         tokenizer=tokens.describe(model),
         together=costs.together,
-        hosts=_count_hosts(listings, unique, model),
+        hosts=(hosts := _count_hosts(listings, unique, model)),
         servers=audited,
         tools=costs.tools,
         skipped=[
@@ -123,7 +127,7 @@ async def audit(
             if server.skip_reason is not None
         ],
         refused=costs.refused,
-        next_steps=_next_steps(costs.together, audited),
+        next_steps=_next_steps(costs.together, audited, [host.host for host in hosts], file),
     )
 
 
@@ -190,8 +194,8 @@ def uncounted_sentences(report: AuditReport) -> list[str]:
     ]
 
 
-def _next_steps(together: Cost, servers: list[AuditedServer]) -> list[str]:
-    """Says what can be done with this version about what the servers cost now."""
+def _next_steps(together: Cost, servers: list[AuditedServer], hosts: list[str], file: str | None) -> list[str]:
+    """Says what can be done about what the servers cost now; at last, the command that does it."""
     counted = [(server.cost.now, server) for server in servers if server.cost is not None]
     if not counted:
         return []
@@ -202,13 +206,11 @@ def _next_steps(together: Cost, servers: list[AuditedServer]) -> list[str]:
         f"Switch off in your hosts what you do not use: {server.name} alone costs {largest:,} of {together.now:,} "
         f"tokens ({', '.join(server.places)})."
     )
-    return [
-        *[most] * (len(counted) > 1),
-        'In a server of your own write DeltaServer(disclosure="auto"), which shows a model four meta-tools where they '
-        "cost less than all its tools.",
-        'For servers of others, list the tools that you use in an operations file, with handlers of the kind "mcp", '
-        "and put delta-mcp serve operations.json into the host instead of them.",
-    ]
+    if file is not None:
+        commands = [f"Serve them through the gateway: delta-mcp gateway {shlex.quote(file)}"]
+    else:
+        commands = [f"Put those of {host} behind the gateway: delta-mcp install {host_id(host)}" for host in hosts]
+    return [*[most] * (len(counted) > 1), *commands]
 
 
 def _place(server: ConfiguredServer) -> str:

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigurationError(f"There is no folder {args.html.parent} to write {args.html.name} to.")
     servers = _select_servers(_find_servers(args.config, args.project), args.only)
     ask = functools.partial(_ask_server, seconds=args.timeout)
-    report = asyncio.run(_audit_with_progress(servers, ask, args.timeout, args.model))
+    report = asyncio.run(_audit_with_progress(servers, ask, args))
     if args.html:
         _write_page(report, args.html)
     if args.json:
@@ -108,10 +108,10 @@ async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
 
 
 async def _audit_with_progress(
-    servers: list[ConfiguredServer], ask: AskServer, seconds: float, model: str | float
+    servers: list[ConfiguredServer], ask: AskServer, args: argparse.Namespace
 ) -> AuditReport:
     with ProgressBar("Asking servers", len(unique_servers(servers))) as progress_bar:
-        return await audit(servers, ask, seconds, progress_bar.advance, model)
+        return await audit(servers, ask, args.timeout, progress_bar.advance, args.model, args.config)
 
 
 def _print_report(report: AuditReport) -> None:
