@@ -94,6 +94,11 @@ async def test_ml_35_the_servers_own_wait_comes_first():
     assert waits.before_poll(asked, server_waits=True) >= 3.0  # and this one did not
 
 
+async def test_a_server_that_wants_to_be_asked_without_a_pause_is_not():
+    waits = pending_call._Waits()
+    assert waits.before_poll(CallState("t", "working", retry_seconds=0.0), server_waits=False) >= 0.1
+
+
 async def test_ml_37_a_result_is_redeemed_once_and_then_known():
     fake = FakeLite(promise(), lite_result("done"))
     async with serve_fake(fake), connect(fake.lite_url) as client:

@@ -33,6 +33,8 @@ _WATCH_SECONDS = 1.0
 """The same where somebody watches the call: `redeem` returns at its end or with a question, and not with progress."""
 _SOON_SECONDS = 0.25
 """How soon the client asks again after a change; also its first wait, where the server does not say how long."""
+_LEAST_SECONDS = 0.1
+"""What the client waits though the server wants to be asked again sooner."""
 _WAIT_FACTOR, _MAX_WAIT_SECONDS, _JITTER = 1.6, 5.0, 0.2
 _PATIENCE_SECONDS = 120.0
 """How long the server may be unreachable before the client gives up asking; the call itself goes on."""
@@ -248,6 +250,6 @@ class _Waits:
 
     def _seconds(self, told: float | None) -> float:
         if told is not None:
-            return told * random.uniform(1.0, 1.0 + _JITTER)  # noqa: S311 - no secret
+            return max(told, _LEAST_SECONDS) * random.uniform(1.0, 1.0 + _JITTER)  # noqa: S311 - no secret
         seconds, self._next_seconds = self._next_seconds, min(self._next_seconds * _WAIT_FACTOR, _MAX_WAIT_SECONDS)
         return seconds * random.uniform(1.0 - _JITTER, 1.0 + _JITTER)  # noqa: S311 - no secret

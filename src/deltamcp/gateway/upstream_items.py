@@ -215,7 +215,9 @@ def _operation(offer: UpstreamOffer, seen: SeenUris, tool: dict[str, JSON], name
         options |= {"promise": "auto", "sync_seconds": config.sync_seconds}
     schema = tool.get("inputSchema")
     headers = declared_headers(name_there, schema) if isinstance(schema, dict) else ()
-    call = functools.partial(_call, offer.upstream, seen, name_there, is_repeatable(tool), headers)
+    execution = tool.get("execution")
+    task_support = str(execution.get("taskSupport")) if isinstance(execution, dict) else ""
+    call = functools.partial(_call, offer.upstream, seen, name_there, is_repeatable(tool), headers, task_support)
     return RemoteOperation(call, tool, **options)
 
 
@@ -233,11 +235,14 @@ async def _call(
     name: str,
     repeatable: bool,
     headers: tuple[ParameterHeader, ...],
+    task_support: str,
     arguments: dict[str, JSON],
     context: Context,
 ) -> RawResult:
     params: dict[str, JSON] = {"name": name, "arguments": arguments}
-    result = await upstream.forward("tools/call", params, context, repeatable=repeatable, parameter_headers=headers)
+    result = await upstream.forward(
+        "tools/call", params, context, repeatable=repeatable, parameter_headers=headers, task_support=task_support
+    )
     seen.learn(upstream, result.fields)
     return result
 

@@ -34,6 +34,7 @@ _OWN_META = frozenset(
         modern.CAPABILITIES_KEY,
         modern.LOG_LEVEL_KEY,
         SESSION_CONTEXT_KEY,
+        tasks.RELATED_KEY,
     }
 )
 """The members of a request's `_meta` that are between this server and its client, as are those of our own prefix."""
@@ -115,7 +116,7 @@ class ForwardedRequest:
             self._method,
             params,
             _relayed_meta(terms.meta) if terms.meta else terms.meta,
-            capabilities=_relayed_capabilities(terms) if is_modern else None,
+            capabilities=_relayed_capabilities(terms, self._client.server.capabilities) if is_modern else None,
             timeout=None if deadline is None else _MAX_SECONDS,
             progress=sender.progress if self._context.takes_progress else None,
             log_level=terms.log_level,
@@ -146,7 +147,7 @@ class ForwardedRequest:
             if "requestState" in result.fields:
                 memo["state"] = result.fields["requestState"]
             if memo["requests"] and context.runs_again_with_answers:
-                raise InputPending(self._questions(memo), memo)
+                raise InputPending(_relayed_questions(memo["requests"], context.terms), memo)
             sent = {**self._params, **await self._answer(memo)}
         raise UpstreamError(f"The server asked for input {_MAX_ROUNDS} times in a row.")
 
@@ -154,23 +155,8 @@ class ForwardedRequest:
         """Returns what is added to the params when the request is sent again."""
         params: dict[str, JSON] = {"requestState": memo["state"]} if "state" in memo else {}
         if memo["requests"]:
-            try:
-                answers = await self._context.ask(**self._questions(memo))
-            except InputPending as pending:
-                raise InputPending(pending.requests, memo) from None
-            except PeerError as error:  # the client's, for which the upstream has no form
-                raise InputDeclinedError(f"The client refused to answer: {error}") from None
-            params["inputResponses"] = {key: answers[_own_key(key)] for key in memo["requests"]}
+            params["inputResponses"] = await ask_caller(self._context, memo["requests"], memo)
         return params
-
-    def _questions(self, memo: dict[str, Any]) -> dict[str, InputRequest]:
-        try:
-            return {
-                _own_key(key): relayed_question(request["method"], request.get("params") or {}, self._context.terms)
-                for key, request in memo["requests"].items()
-            }
-        except PeerError as error:
-            raise UpstreamError(f"The server asks for input that cannot be had. {error}") from None
 
     # Upstreams of the handshake era, callers that answer by another request
 
@@ -237,16 +223,49 @@ async def forward(
     return await ForwardedRequest(client, method, params, context, in_use, timeout, options).perform(parked_calls)
 
 
+async def ask_caller(context: Context, requests: Any, memo: JSON) -> dict[str, JSON]:
+    """Returns a caller's answers to the `inputRequests` of an upstream, by their keys.
+
+    Raises:
+        InputPending: the caller has to answer first, and the function will then find `memo`.
+        UpstreamError: the upstream asks what cannot be answered.
+        InputDeclinedError: the client cannot be asked, or refused to answer.
+    """
+    read = _read_requests(requests)
+    try:
+        answers = await context.ask(**_relayed_questions(read, context.terms))
+    except InputPending as pending:
+        raise InputPending(pending.requests, memo) from None
+    except PeerError as error:  # the client's, for which the upstream has no form
+        raise InputDeclinedError(f"The client refused to answer: {error}") from None
+    return {key: answers[_own_key(key)] for key in read}
+
+
+def _relayed_questions(requests: Mapping[str, Any], terms: Terms) -> dict[str, InputRequest]:
+    try:
+        return {
+            _own_key(key): relayed_question(request["method"], request.get("params") or {}, terms)
+            for key, request in requests.items()
+        }
+    except PeerError as error:
+        raise UpstreamError(f"The server asks for input that cannot be had. {error}") from None
+
+
 def _relayed_meta(meta: Mapping[str, JSON]) -> dict[str, JSON]:
     return {key: value for key, value in meta.items() if key not in _OWN_META and not key.startswith(_OWN_PREFIX)}
 
 
-def _relayed_capabilities(terms: Terms) -> dict[str, JSON]:
-    """Returns what the caller can do, as far as it does not concern this server alone."""
+def _relayed_capabilities(terms: Terms, offered: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Returns what the caller can do, without what concerns this server alone, and with tasks, which it awaits.
+
+    `offered` is what the upstream can do.
+    """
     kept = {key: value for key, value in terms.capabilities.items() if key not in ("experimental", "tasks")}
     extensions = kept.get("extensions")
     if isinstance(extensions, dict) and not _OWN_EXTENSIONS.isdisjoint(extensions):
         kept["extensions"] = {key: value for key, value in extensions.items() if key not in _OWN_EXTENSIONS}
+    if tasks.is_declared(offered.get("extensions")):
+        kept["extensions"] = {**kept.get("extensions", {}), tasks.EXTENSION: {}}
     return kept
 
 

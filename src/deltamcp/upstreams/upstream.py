@@ -31,6 +31,7 @@ from deltamcp.upstreams.upstream_clients import UpstreamClients
 from deltamcp.upstreams.upstream_secrets import entry_secrets
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.upstreams.upstream_state import Phase, UpstreamState
+from deltamcp.upstreams.upstream_task import call_tool
 from deltamcp.values import JSON, LOCAL, Era, Kind, Principal, RawResult
 
 if TYPE_CHECKING:
@@ -189,12 +190,13 @@ class Upstream:
         options: Mapping[str, Any],
     ) -> RawResult:
         sends = 0
+        perform = call_tool if method == "tools/call" else forward
         while True:
             client = await self._ready(connection, timeout)
             life = connection.life
             sends += 1
             try:
-                return await forward(
+                return await perform(
                     client,
                     method,
                     params,
