@@ -151,6 +151,8 @@ class DeltaServer:
             Engine, catalog, info, instructions, limits, hooks, hub, search, cache_seconds
         )
         self._engine: Engine | None = None
+        self.pages: dict[str, Callable[[Any], Any]] = {}
+        """Pages beside the HTTP endpoint, as `Engine.pages` has them; set them before the server has a transport."""
         self._store = self._open_store(store)
         self._keeps_in_process = store == "memory://"
         self._state_keys = check_keys(state_key)
@@ -207,6 +209,7 @@ class DeltaServer:
             self._promise_runner = self._make_promise_runner()
             self._engine = self._make_engine(self._store, self._state_keys, self._rate_limits)
             self._engine.promise_queue = self._promise_runner
+            self._engine.pages = self.pages
         return self._engine
 
     def _make_promise_runner(self) -> PromiseRunner:

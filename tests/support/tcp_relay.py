@@ -11,6 +11,8 @@ class TcpRelay:
     def __init__(self, target_port: int) -> None:
         self.port = 0
         self._target_port = target_port
+        self.received = bytearray()
+        """All that clients have sent."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -21,7 +23,10 @@ class TcpRelay:
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._target_port)
         self._writers |= {writer, back}
-        ways = [asyncio.create_task(_pass_on(reader, back)), asyncio.create_task(_pass_on(there, writer))]
+        ways = [
+            asyncio.create_task(_pass_on(reader, back, self.received)),
+            asyncio.create_task(_pass_on(there, writer)),
+        ]
         self._tasks.update(ways)
         try:
             await asyncio.wait(ways)
@@ -35,9 +40,11 @@ class TcpRelay:
             await asyncio.wait(self._tasks)
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, record: bytearray | None = None) -> None:
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(65536):
+            if record is not None:
+                record += data
             writer.write(data)
             await writer.drain()
     writer.close()

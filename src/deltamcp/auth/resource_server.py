@@ -83,6 +83,8 @@ class ResourceServer:
         self._scopes = frozenset(scopes)
         later = frozenset(step_up)
         known = self._scopes | later | frozenset(more_scopes)
+        self.resource = resource
+        """The public URL of the MCP endpoint."""
         self._metadata = ResourceMetadata(resource, [issuer], known, name)
         self.documents: Mapping[str, bytes] = dict.fromkeys(self._metadata.paths, self._metadata.document)
         audiences = [audience] if isinstance(audience, str) else list(audience)

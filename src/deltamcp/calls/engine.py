@@ -9,7 +9,7 @@ a failure with an id under which the server's log has the traceback; clients see
 import contextlib
 import functools
 import hashlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
 from deltamcp.calls.call_log import CallLog
@@ -130,6 +130,11 @@ class Engine:
         self._tool_calls = ToolCalls(
             runner, state, consents, continuation, changes, deliveries, (CallLog(), *hooks.observers), self.rates
         )
+        self.make_seal = functools.partial(Seal, state_keys)
+        """Makes what encrypts with the server's state keys; its argument is the seconds for which that is valid."""
+        self.pages: Mapping[str, Callable[[Any], Any]] = {}
+        """Pages of the server itself beside its HTTP endpoint, by their paths: each is made for an `Authenticator`, or
+        None, and is an ASGI application."""
         self.promise_queue: PromiseQueue | None = None
         """What carries promised calls to workers; without one, every call runs while its client waits."""
         disclosure_observers = DisclosureObservers(hooks.observers)

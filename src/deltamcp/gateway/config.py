@@ -51,6 +51,8 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     promise: Literal["never", "auto"] = "auto"
     """Whether a long call becomes a promise, where the extra `promises` is installed."""
     sync_seconds: Seconds = 5.0
+    auth: Literal["oauth"] | None = None
+    """Whether the server wants its users to log in: then each principal has a login and a connection of its own."""
     process_for: Literal["all", "principal"] = "all"
     """Whether all callers share one process or connection, or each principal has its own."""
 
@@ -88,6 +90,12 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     """For how long the gateway takes from its cache what a server lists, if nothing starts that server meanwhile."""
     savings: bool = False
     """Whether every result says in its `_meta` what it would have cost a model and does cost."""
+
+    public_url: str = ""
+    """The address at which browsers reach the gateway, for the logins of its users at servers behind it; by default
+    that of the resource for which its callers' tokens are issued."""
+    login_client_id: str | None = None
+    """The gateway's client id at the authorization server of its own callers, where it cannot register itself."""
 
     @property
     def has_prefix(self) -> bool:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from deltamcp.calls.observers import CallObserver
 from deltamcp.catalog.disclosure import Disclosure
@@ -16,21 +17,26 @@ from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.approvals import Approvals
 from deltamcp.gateway.catalogue_cache import CatalogueCache, StoredContentLines
-from deltamcp.gateway.config import GatewayConfig
+from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway_instructions import gateway_instructions
 from deltamcp.gateway.known_catalogues import KnownCatalogues
 from deltamcp.gateway.ledger import Ledger
+from deltamcp.gateway.login_pages import LoginPages
 from deltamcp.gateway.quarantine import Quarantine
 from deltamcp.gateway.resource_subscriptions import ResourceSubscriptions
-from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer
+from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer, log_in_operations
 from deltamcp.gateway.upstream_resources import SeenUris, UnlistedResources, UpstreamResource
 from deltamcp.limits import Limits
+from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
+from deltamcp.upstreams.login_upstream import LoginUpstream
 from deltamcp.upstreams.outside_request import OutsideRequest
 from deltamcp.upstreams.parked_calls import ParkedCalls
+from deltamcp.upstreams.sealed_logins import KEEP_SECONDS, SealedLogins
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.values import Kind
+from deltamcp.upstreams.user_login import UserLogin, local_login
+from deltamcp.values import LOCAL, Kind, Principal
 from deltamcp.work import Work, WorkLimitError
 
 _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
@@ -74,19 +80,9 @@ class Gateway:
         self._ledger = ledger
         self._guard = ProcessGuard()
         self._parked_calls = ParkedCalls(Limits().input_seconds)
-        outside = OutsideRequest(lambda: self.server.engine.local_sessions, config.roots)
-        self.upstreams = {
-            one.name: Upstream(
-                one.name,
-                one.entry,
-                one.settings,
-                guard=self._guard,
-                parked_calls=self._parked_calls,
-                sender=outside,
-                speak=one.speak,
-            )
-            for one in config.upstreams
-        }
+        self._outside = OutsideRequest(lambda: self.server.engine.local_sessions, config.roots)
+        self._login_pages = LoginPages(config.public_url, config.login_client_id)
+        self.upstreams = {one.name: self._make_upstream(one) for one in config.upstreams}
         self.server = DeltaServer(
             config.name,
             metadata.version("delta-mcp"),
@@ -95,6 +91,10 @@ class Gateway:
             lifespan=self._run,
             observers=observers if ledger is None else (*observers, ledger),
         )
+        logins = [one for one in self.upstreams.values() if isinstance(one, LoginUpstream)]
+        self._login_operations = log_in_operations(logins)
+        if logins:
+            self.server.pages = self._login_pages.pages
         self._cache_folder = cache_folder or user_folder("cache") / "catalogues"
         self._quarantine = Quarantine(approvals or Approvals(), self.upstreams)
         cache = CatalogueCache(self._cache_folder)
@@ -111,6 +111,36 @@ class Gateway:
         self._resource_subscriptions: ResourceSubscriptions | None = None
         for one in config.upstreams:
             self.upstreams[one.name].on_change = functools.partial(self._receive_change, one.name)
+
+    def _make_upstream(self, config: UpstreamConfig) -> Upstream:
+        """
+        Raises:
+            ConfigurationError: users cannot log in at this upstream.
+        """
+        options: dict[str, Any] = {
+            "guard": self._guard,
+            "parked_calls": self._parked_calls,
+            "sender": self._outside,
+            "speak": config.speak,
+        }
+        if config.auth is None:
+            return Upstream(config.name, config.entry, config.settings, **options)
+        url = config.entry.get("url")
+        if not isinstance(url, str):
+            raise ConfigurationError(f'{config.name}: auth = "oauth" is for servers with a url.')
+
+        def make_login(principal: Principal) -> UserLogin:
+            if principal is LOCAL:
+                return local_login(config.name, url)
+            engine = self.server.engine
+            logins = SealedLogins(engine.store, self._seal, engine.info["name"], principal)
+            return UserLogin(config.name, url, logins, self._login_pages)
+
+        return LoginUpstream(config.name, config.entry, config.settings, make_login, **options)
+
+    @functools.cached_property
+    def _seal(self) -> Seal:
+        return self.server.engine.make_seal(KEEP_SECONDS)
 
     @contextlib.asynccontextmanager
     async def _run(self, server: DeltaServer) -> AsyncIterator[None]:
@@ -191,8 +221,9 @@ class Gateway:
         """Offers what the upstreams are known to list: all that changed, at once."""
         offers = self._offers()
         admitted = self._quarantine.admit(offers, self._upstream_items.update(offers))
+        items = [*admitted.items, *self._login_operations]
         try:
-            self.server.items.replace_items(self._items, admitted.items)
+            self.server.items.replace_items(self._items, items)
         except ConfigurationError:
             logger.exception("what the servers list now cannot be offered")
             return
@@ -204,5 +235,5 @@ class Gateway:
         self.server.engine.capabilities.instructions = gateway_instructions(
             {offer.config.name: self._quarantine.instructions(offer) for offer in offers}
         )
-        self._items = admitted.items
+        self._items = items
         self._has_new_lists = True

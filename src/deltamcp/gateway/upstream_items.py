@@ -16,6 +16,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_segments
 from deltamcp.gateway.upstream_resources import SeenUris, UpstreamResource, complete
+from deltamcp.upstreams.login_upstream import LoginUpstream
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON, RawResult
@@ -215,9 +216,7 @@ def _operation(offer: UpstreamOffer, seen: SeenUris, tool: dict[str, JSON], name
         options |= {"promise": "auto", "sync_seconds": config.sync_seconds}
     schema = tool.get("inputSchema")
     headers = declared_headers(name_there, schema) if isinstance(schema, dict) else ()
-    execution = tool.get("execution")
-    task_support = str(execution.get("taskSupport")) if isinstance(execution, dict) else ""
-    call = functools.partial(_call, offer.upstream, seen, name_there, is_repeatable(tool), headers, task_support)
+    call = functools.partial(_call, offer.upstream, seen, name_there, is_repeatable(tool), headers, _task_support(tool))
     return RemoteOperation(call, tool, **options)
 
 
@@ -227,6 +226,30 @@ def _prompt(offer: UpstreamOffer, seen: SeenUris, prompt: dict[str, JSON], name:
         return RemotePrompt(get, prompt, shown)
     reference = {"type": "ref/prompt", "name": name}
     return RemotePrompt(get, prompt, shown, functools.partial(complete, offer.upstream, reference))
+
+
+def log_in_operations(upstreams: Sequence[LoginUpstream]) -> list[RemoteOperation]:
+    """Returns the operations by which users log in at upstreams; they are there whatever those list."""
+    made = []
+    for upstream, segment in zip(upstreams, distinct_segments([one.name for one in upstreams]), strict=True):
+        definition: dict[str, JSON] = {
+            "name": "log_in",
+            "description": f"Log the user in at {upstream.name}, whose tools need that.",
+            "inputSchema": {"type": "object", "properties": {}},
+            "annotations": {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": True},
+        }
+        function, action = functools.partial(_log_in, upstream), f"log_in_{segment}"
+        made.append(RemoteOperation(function, definition, name=action, category="gateway", action=action))
+    return made
+
+
+async def _log_in(upstream: LoginUpstream, arguments: dict[str, JSON], context: Context) -> RawResult:
+    return await upstream.log_in(context)
+
+
+def _task_support(tool: Mapping[str, JSON]) -> str:
+    execution = tool.get("execution")
+    return str(execution.get("taskSupport")) if isinstance(execution, dict) else ""
 
 
 async def _call(

@@ -33,6 +33,8 @@ class ServerApp(abc.ABC):
         self._health = HealthPages(engine)
         self.pages = OpenPages(self._health, self._auth, options.get("routes", ()))
         """The pages beside the MCP endpoint."""
+        for page_path, make_page in engine.pages.items():
+            self.pages.add(page_path, make_page(self._auth))
         self._metrics = find_metrics(options.get("metrics", False))
         if self._auth is not None:
             engine.lifespan.add_closer(self._auth.close)

@@ -92,6 +92,14 @@ class ServerAccess:
             is_step_up=read.is_step_up,
         )
 
+    async def log_in(self, refused: str | None, challenge: str) -> None:
+        """Has the user log in, unless there is another token than the one that the server refused with this challenge.
+
+        Raises:
+            UnauthorizedError: the user did not log in; the text says why.
+        """
+        await self._ask_user(refused, read_bearer_challenge(challenge))
+
     async def forget(self) -> Forgotten:
         """Deletes what is stored about the server, and ends its tokens if the authorization server can."""
         async with self._lock, self._oauth.storage.lock(self._server):
