@@ -136,8 +136,9 @@ class ForwardedRequest:
 
     async def _perform_in_rounds(self) -> RawResult:
         context, memo, sent = self._context, self._context.memo, self._params
+        has_answered = False
         if isinstance(memo, dict) and "requests" in memo:
-            sent = {**self._params, **await self._answer(memo)}
+            sent, has_answered = {**self._params, **await self._answer(memo)}, True
         for _ in range(_MAX_ROUNDS):
             deadline = None if self._timeout is None else Deadline(self._timeout)
             result = await self._send(sent, WaitingCaller(context, deadline), deadline)
@@ -146,9 +147,10 @@ class ForwardedRequest:
             memo = {"requests": _read_requests(result.fields.get("inputRequests"))}
             if "requestState" in result.fields:
                 memo["state"] = result.fields["requestState"]
-            if memo["requests"] and context.runs_again_with_answers:
+            # A client may send answers with its first request; those that did not do are not sent again.
+            if memo["requests"] and context.runs_again_with_answers and has_answered:
                 raise InputPending(_relayed_questions(memo["requests"], context.terms), memo)
-            sent = {**self._params, **await self._answer(memo)}
+            sent, has_answered = {**self._params, **await self._answer(memo)}, True
         raise UpstreamError(f"The server asked for input {_MAX_ROUNDS} times in a row.")
 
     async def _answer(self, memo: dict[str, Any]) -> dict[str, JSON]:
