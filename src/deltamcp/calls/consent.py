@@ -8,16 +8,15 @@ import msgspec
 
 from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.request_state import CONSENT_PREFIX, Answers
-from deltamcp.catalog.excerpt import cut
+from deltamcp.catalog.clean_text import json_text
 from deltamcp.errors import InputDeclinedError, ToolError
 from deltamcp.stores.store import Store, StoreError
 from deltamcp.values import JSON, Caller, Era
-from deltamcp.wire import jsonrpc
 
 logger = logging.getLogger("deltamcp")
 
-_ARGUMENTS_CHARS = 500
-"""The number of characters of the arguments that a user sees in the question."""
+_ARGUMENTS_CHARS = 1000
+"""The number of characters of the arguments that a user sees in the question; it says how many more there are."""
 _FORM: dict[str, JSON] = {"type": "object", "properties": {}}
 
 
@@ -84,4 +83,6 @@ class Consent:
 
 
 def _arguments_text(arguments: dict[str, JSON]) -> str:
-    return cut(jsonrpc.encode(arguments).decode(), _ARGUMENTS_CHARS)
+    text = json_text(arguments)
+    hidden = len(text) - _ARGUMENTS_CHARS
+    return text if hidden <= 0 else f"{text[:_ARGUMENTS_CHARS]}… ({hidden:,} more characters are not shown)"

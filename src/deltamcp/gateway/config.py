@@ -38,7 +38,7 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     pinned: tuple[str, ...] = ()
     """Globs of the tools that stay listed beside the meta-tools."""
     confirm: Literal["never", "destructive", "always"] = "never"
-    """Which calls need the user's consent, by elicitation."""
+    """Which calls need the user's consent, by elicitation: those of tools that say `destructiveHint: true`, or all."""
     on_changed: Literal["quarantine", "accept"] = "quarantine"
     """What happens to a tool whose definition is no longer the one that was approved."""
     on_new: Literal["announce", "quarantine"] = "announce"

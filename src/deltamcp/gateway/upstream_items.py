@@ -196,6 +196,12 @@ def is_repeatable(tool: Mapping[str, JSON]) -> bool:
     return is_read_only(tool) or (isinstance(annotations, dict) and annotations.get("idempotentHint") is True)
 
 
+def is_destructive(tool: Mapping[str, JSON]) -> bool:
+    """Returns whether a tool says, in so many words, that it destroys."""
+    annotations = tool.get("annotations")
+    return isinstance(annotations, dict) and annotations.get("destructiveHint") is True and not is_read_only(tool)
+
+
 def _fits(name: str, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
 
@@ -212,6 +218,8 @@ def _operation(offer: UpstreamOffer, seen: SeenUris, tool: dict[str, JSON], name
         options["pinned"] = True
     if config.results is not None:
         options["results"] = config.results
+    if config.confirm == "always" or (config.confirm == "destructive" and is_destructive(tool)):
+        options["policy"] = "confirm"
     if config.promise == "auto" and can_queue_promises():
         options |= {"promise": "auto", "sync_seconds": config.sync_seconds}
     schema = tool.get("inputSchema")
