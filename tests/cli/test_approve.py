@@ -3,7 +3,10 @@
 import pytest
 
 from deltamcp import connect
+from deltamcp.cli.main import main
 from deltamcp.gateway.approvals import Approvals
+from deltamcp.gateway.config import UpstreamConfig
+from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.conditions import wait_until
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
@@ -82,3 +85,22 @@ def test_a_record_that_is_none_is_told(tmp_path):
     folder.mkdir(parents=True)
     (folder / "books-1.json").write_text("[]")
     assert_one_sentence(approve(tmp_path), 2)
+
+
+def test_only_what_was_shown_is_approved(tmp_path, monkeypatch, capsys):
+    config = UpstreamConfig(name="books", entry={"command": "books"})
+
+    def list_tools(**members):
+        Approvals().review(config, UpstreamCatalogue({}, "2025-11-25", [tool("find", **members), tool("list")]))
+
+    list_tools()
+    list_tools(title="Shown")
+    shown = Approvals().records()
+    monkeypatch.setattr(Approvals, "records", lambda approvals: shown)
+    list_tools(title="Came later")
+    main(["approve", "books", "--yes"])
+    assert "Shown" in capsys.readouterr().out
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    [record] = Approvals().records().values()
+    assert record.approved["/tools/find"] == tool("find") and record.waiting["/tools/find"]["title"] == "Came later"
