@@ -100,6 +100,19 @@ def test_a_dry_run_writes_nothing(sample, home, capsys):
     assert path.read_bytes() == original and own_files(home) == []
 
 
+async def test_a_host_without_the_variables_of_the_shell_starts_the_same(home, monkeypatch):
+    path, _ = CURSOR.write(home)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "elsewhere"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "elsewhere"))
+    main(["install", "cursor", "--yes"])
+    entry = files.find_entry(path, "delta-mcp")
+    assert entry["args"][-1].startswith(str(home / "elsewhere"))
+    bare = {"HOME": str(home), "PATH": os.defpath}  # what Claude Desktop hands on
+    async with connect({**entry, "env": bare}, progressive=False) as client:
+        shown = await client.call("query", operation="shelf.show_key", arguments={})
+    assert f"{KEY} in {home / 'work'}" in shown
+
+
 def test_what_is_kept_of_the_servers_only_their_owner_reads(home):
     CURSOR.write(home)
     main(["install", "cursor", "--yes"])
@@ -343,6 +356,19 @@ def test_rules_of_every_project_count_and_a_server_that_is_denied_whole_stays(ho
     assert "shelf" in servers(path, CLAUDE_CODE)
     toml = tomllib.loads((home / ".config/delta-mcp/gateway/claude-code.toml").read_text())
     assert "delete_*" in toml["servers"]["notes"]["deny"]
+
+
+def test_a_rule_that_is_written_later_reaches_the_gateway_by_another_install(home):
+    CURSOR.write(home)
+    main(["install", "cursor", "--yes"])
+    toml = home / ".config/delta-mcp/gateway/cursor.toml"
+    toml.write_text(toml.read_text() + '\n[servers.notes] # mine\npinned = ["read_note"] # often\ndeny = ["x"]\n')
+    (home / ".cursor/cli-config.json").write_text('{"permissions": {"deny": ["Mcp(notes:delete_note)"]}}')
+    main(["install", "cursor", "--yes"])
+    assert tomllib.loads(toml.read_text())["servers"] == {
+        "notes": {"pinned": ["read_note"], "deny": ["x", "delete_note"]}
+    }
+    assert "[servers.notes] # mine" in toml.read_text() and "# often" in toml.read_text()
 
 
 def test_rules_of_cursor_are_found(home, capsys):

@@ -87,6 +87,14 @@ def test_the_entry_starts_this_program_from_anywhere():
     assert Path(program).is_absolute() and Path(program).is_file()
 
 
+def test_a_program_that_uvx_runs_from_its_cache_is_started_by_uvx(monkeypatch):
+    monkeypatch.setattr("sys.prefix", "/home/ada/.cache/uv/archive-v0/Xy1")
+    monkeypatch.setattr("shutil.which", {"uvx": "/home/ada/.local/bin/uvx"}.get)
+    assert find_program() == ["/home/ada/.local/bin/uvx", "delta-mcp"]
+    entry = make_entry("Cursor", [*find_program(), "gateway", "/x.toml"], [])
+    assert starts_gateway(normalize_entry(entry))
+
+
 @pytest.mark.parametrize("host", sorted({host_file.host for host_file in HOST_FILES}))
 def test_every_hosts_entry_is_one_that_our_own_reader_understands(host):
     entry = make_entry(host, ["/bin/delta-mcp", "gateway", "/x.toml"], [])

@@ -3,6 +3,9 @@
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
+
+import tomlkit
 
 from deltamcp.client.configs import jsonc_edit, toml_edit
 from deltamcp.client.configs.hosts import MCP_SERVERS_KEY, installed_folder
@@ -69,10 +72,11 @@ def _restrict_table(toml: str, name: str, restrictions: Restrictions) -> str:
     new = {key: list(dict.fromkeys([*_list(table.get(key)), *globs])) for key, globs in given.items()}
     if all(table.get(key) == globs for key, globs in new.items()):
         return toml
-    member = toml_edit.make_member(name, {**table, **new}, toml, ["servers"])
-    if table:
-        return toml_edit.edit_members(toml, ["servers"], {name: [member]})
-    return toml_edit.edit_members(toml, ["servers"], {}, [member])
+    if not table:
+        return toml_edit.edit_members(toml, ["servers"], {}, [toml_edit.make_member(name, new, toml, ["servers"])])
+    document: Any = tomlkit.parse(toml)
+    document["servers"][name].update(new)
+    return tomlkit.dumps(document)
 
 
 def _list(value: JSON) -> list[JSON]:

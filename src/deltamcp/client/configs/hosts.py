@@ -3,11 +3,9 @@
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.user_folders import user_folder
 
 
@@ -88,6 +86,7 @@ SERVER_KEYS = tuple(dict.fromkeys(host_file.key for host_file in HOST_FILES))
 """The keys to try on a file of an unknown host. `mcp` is last: in other hosts' files it holds settings."""
 
 
+_INSTALLED_FOLDER = "delta-mcp/gateway"
 INSTALLED_FILE = HostFile("delta-mcp", "", "{gateway}/*.json", MCP_SERVERS_KEY)
 """A file that `install` moved a host's servers to. It is no host's, so that nobody counts its servers twice."""
 
@@ -103,7 +102,9 @@ def installed_folder() -> Path:
     Raises:
         ConfigurationError: the user has no home.
     """
-    return user_folder("config") / "gateway"
+    folder = user_folder("config") / "gateway"
+    assert folder.match(_INSTALLED_FOLDER), "files in it are known by the name of the folder"
+    return folder
 
 
 class Machine(NamedTuple):
@@ -150,9 +151,8 @@ def identify_host_file(path: Path, machine: Machine) -> HostFile:
     A path of no known host is taken for a file with `mcpServers`.
     """
     resolved = path.resolve()
-    with suppress(ConfigurationError):
-        if resolved.parent == installed_folder().resolve():
-            return INSTALLED_FILE
+    if resolved.match(f"{_INSTALLED_FOLDER}/*"):  # by its name: a host may have other variables than a shell
+        return INSTALLED_FILE
     for host_file in HOST_FILES:
         if resolved in (file.resolve() for file in machine.existing_files(host_file)):
             return host_file
