@@ -355,7 +355,7 @@ def test_rules_of_every_project_count_and_a_server_that_is_denied_whole_stays(ho
     assert "Stays where it is: shelf, because your permission rules deny all its tools." in capsys.readouterr().out
     assert "shelf" in servers(path, CLAUDE_CODE)
     toml = tomllib.loads((home / ".config/delta-mcp/gateway/claude-code.toml").read_text())
-    assert "delete_*" in toml["servers"]["notes"]["deny"]
+    assert "delete[_./]*" in toml["servers"]["notes"]["deny"]
 
 
 def test_a_rule_that_is_written_later_reaches_the_gateway_by_another_install(home):

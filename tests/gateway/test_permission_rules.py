@@ -16,19 +16,26 @@ from deltamcp.gateway.permission_rules import denied_tools, find_rules, match_cl
     [
         ("mcp__github", "github", ("*",)),
         ("mcp__github__*", "github", ("*",)),
-        ("mcp__github__delete_repo", "github", ("delete_repo",)),
-        ("mcp__github__delete_*", "github", ("delete_*",)),
+        ("mcp__github__delete-repo", "github", ("delete-repo",)),
+        ("mcp__github__delete_repo", "github", ("delete[_./]repo",)),
+        ("mcp__github__delete_*", "github", ("delete[_./]*",)),
         ("mcp__github", "github-two", ()),
         ("mcp__github__x", "git", ()),
         ("mcp__my_server__x", "my server", ("x",)),
         ("mcp__*", "any", ("*",)),
-        ("mcp__*__delete_*", "any", ("*__delete_*", "_delete_*", "delete_*")),
+        ("mcp__*__delete", "any", ("*[_./][_./]delete", "[_./]delete", "delete")),
         ("Bash(mcp__github)", "github", ()),
         ("*", "github", ()),
     ],
 )
 def test_a_rule_of_claude_code_matches_tools(rule, server, tools):
     assert match_claude_rule(rule, server) == tools
+
+
+def test_a_rule_finds_a_tool_whose_name_claude_code_changed():
+    (glob,) = match_claude_rule("mcp__s__files_delete_all", "s")
+    assert all(fnmatch.fnmatchcase(name, glob) for name in ("files_delete_all", "files.delete_all", "files/delete/all"))
+    assert not fnmatch.fnmatchcase("files-delete-all", glob)
 
 
 names = st.text("ab_-*", min_size=1, max_size=6)

@@ -17,6 +17,8 @@ from deltamcp.values import JSON
 
 Effect = Literal["deny", "ask", "allow", "hook", "list"]
 """What a rule does. A hook runs a program before or after a call; a list names servers or tools that the host uses."""
+_REPLACED = "[_./]"
+"""A glob for the characters that are _ in the names of tools that Claude Code's rules have."""
 _EFFECTS: tuple[Effect, ...] = ("deny", "ask", "allow")
 
 
@@ -127,7 +129,7 @@ def match_claude_rule(rule: str, server: str) -> tuple[str, ...]:
         if rule.startswith("mcp__") and fnmatch.fnmatchcase(f"{prefix}__", rule[:end])
     ]
     globs = [f"*{rule[end:]}" if rule[end - 1] == "*" else rule[end:] for end in ends]
-    return tuple(dict.fromkeys(glob for glob in globs if glob))
+    return tuple(dict.fromkeys(glob.replace("_", _REPLACED) for glob in globs if glob))
 
 
 def _match_hook(matcher: str, server: str) -> tuple[str, ...]:
