@@ -1,6 +1,9 @@
 """What a user is shown of a change: every line that changes, and no secret."""
 
+import contextlib
+import io
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -79,6 +82,22 @@ def test_changed_lines_are_shown_together_with_a_few_around_them(capsys):
         "      }",
         "    }",
     ]
+
+
+@given(st.lists(st.sampled_from("abcde"), max_size=12), st.lists(st.sampled_from("abcde"), max_size=12))
+def test_the_lines_that_stay_and_those_that_go_are_the_old_text(old, new):
+    def text(letters: list[str]) -> str:
+        return json.dumps([letter * 25 for letter in letters], indent=1)
+
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        print_change(Path("x.json"), text(old).encode(), text(new).encode())
+    lines = [line[2:] for line in printed.getvalue().splitlines()[1:]]
+    for marks, whole in (("- ", text(old)), ("+ ", text(new))):
+        kept = "\n".join(line[2:] if line != "..." else line for line in lines if line[0] in marks or line == "...")
+        assert all(piece.strip("\n") in whole for piece in kept.split("..."))
+    gone = [line[2:] for line in lines if line.startswith("- ")]
+    come = [line[2:] for line in lines if line.startswith("+ ")]
+    assert Counter(text(old).splitlines()) - Counter(gone) + Counter(come) == Counter(text(new).splitlines())
 
 
 def test_long_lines_are_cut(capsys):

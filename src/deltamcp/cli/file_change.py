@@ -1,6 +1,7 @@
 """Shows how a configuration file changes, without the secrets in it, and asks the user whether to write it."""
 
 import difflib
+import itertools
 import json
 import re
 import sys
@@ -29,6 +30,8 @@ _PATH_KEY = re.compile(r"(?<=/)(?=[^/]*[0-9])[\w-]{16,}(?=/|$)")
 """A part of an address's path that is a key rather than a name."""
 _MAX_LINE = 200
 _CONTEXT_LINES = 2
+_TELLING_CHARS = 20
+"""Lines with fewer characters, such as `"args": [`, are alike in many entries."""
 
 
 def print_change(path: Path, before: bytes | None, after: bytes) -> None:
@@ -133,22 +136,23 @@ class _Block(NamedTuple):
 
 def _changed_lines(old: list[str], new: list[str]) -> Iterator[str]:
     """Yields the lines that go, marked with -, those that come, marked with +, and a few around them."""
+    blocks = _find_blocks(old, new)
     shown = 0
-    for block in _find_blocks(old, new):
+    for block, following in itertools.zip_longest(blocks, blocks[1:]):
         start = max(shown, block.start - _CONTEXT_LINES)
         if start > shown:
             yield "..."
         yield from (f"  {line}" for line in old[start : block.start])
         yield from (f"- {line}" for line in old[block.start : block.end])
         yield from (f"+ {line}" for line in new[block.new_start : block.new_end])
-        shown = min(len(old), block.end + _CONTEXT_LINES)
+        shown = min(block.end + _CONTEXT_LINES, following.start if following else len(old))
         yield from (f"  {line}" for line in old[block.end : shown])
     if shown < len(old):
         yield "..."
 
 
 def _find_blocks(old: list[str], new: list[str]) -> list[_Block]:
-    """Returns the blocks of lines that change; a few equal lines between two, such as braces, make them one."""
+    """Returns the blocks of lines that change; those between which there are only braces and the like are one."""
     first = next((index for index, (one, two) in enumerate(zip(old, new, strict=False)) if one != two), None)
     if first is None:
         first = min(len(old), len(new))
@@ -157,7 +161,8 @@ def _find_blocks(old: list[str], new: list[str]) -> list[_Block]:
         block = _Block(*(first + place for place in places))
         if kind == "equal":
             continue
-        if blocks and block.start - blocks[-1].end <= 2 * _CONTEXT_LINES:
+        between = old[blocks[-1].end if blocks else 0 : block.start]
+        if blocks and len(between) <= 2 * _CONTEXT_LINES and max(map(len, map(str.strip, between))) < _TELLING_CHARS:
             block = block._replace(start=blocks[-1].start, new_start=blocks.pop().new_start)
         blocks.append(block)
     return blocks

@@ -143,7 +143,7 @@ def _print_plan(plan: InstallPlan) -> None:
     if plan.after != plan.before:
         print_change(plan.installation.path, plan.before, plan.after)
     for moved in plan.installation.moved:
-        print_text(f"Behind the gateway: {', '.join(moved.names)} (their entries go to {servers_path(moved.stem)})")
+        print_text(f"Behind the gateway: {', '.join(moved.names)}; moved to {servers_path(moved.stem)}")
     _print_staying(plan)
     for moved in plan.installation.moved:
         _print_rules([rule for rule in plan.rules if rule.server in moved.names], moved)
