@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp.errors import UpstreamError
+from deltamcp.errors import RemoteError, UpstreamError
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.upstreams.upstream_state import Phase
@@ -285,6 +285,31 @@ async def test_changed_lists_and_restarts_are_told(log):
         assert changes == [Kind.TOOLS, Kind.TOOLS]
 
 
+async def test_who_is_subscribed_to_is_not_stopped_and_comes_back_by_itself(log):
+    capabilities = {"tools": {}, "resources": {"subscribe": True}}
+    async with fake(log, UpstreamSettings(idle_seconds=60), capabilities=capabilities) as upstream:
+        changes: list[Kind | str] = []
+        upstream.on_change = changes.append
+        await upstream.subscribe("memo://1")
+        await wait_until(lambda: subscribed_uris(log) == [["memo://1"]])
+        for _ in range(3):
+            advance_clock(61)
+            await asyncio.sleep(0)
+        assert (upstream.state.phase, upstream.state.subscriptions) == (Phase.READY, 1)
+        changes.clear()
+        await kill(upstream)
+        await wait_until(lambda: subscribed_uris(log) == [["memo://1"], ["memo://1"]])
+        await wait_until(lambda: "memo://1" in changes, "what may have been missed is told")
+        await upstream.unsubscribe("memo://1")
+        advance_clock(121)
+        await wait_until(lambda: upstream.state.phase is Phase.STOPPED)
+
+
+def subscribed_uris(log: Path) -> list[Any]:
+    asked = [message["params"]["notifications"] for message in fake_stdio.messages(log, "subscriptions/listen")]
+    return [one["resourceSubscriptions"] for one in asked if "resourceSubscriptions" in one]
+
+
 # Secrets and floods
 
 
@@ -298,6 +323,20 @@ async def test_secrets_are_in_no_log_and_no_state(log, caplog):
     assert "the key is ..." in caplog.text
     assert upstream.state.last_error is not None
     assert secret not in f"{caplog.text} {upstream.state} {caught.value}"
+    await upstream.close()
+
+
+async def test_a_refusal_passes_with_its_code_and_data_and_without_secrets(log):
+    command, *args = fake_stdio.command(log=log)
+    upstream = Upstream("fake", {"command": command, "args": args, "env": {"API_KEY": "s3cret-0123456789"}})
+    error = {"code": -31999, "message": "Not with s3cret-0123456789.", "data": {"key": "s3cret-0123456789", "n": 1}}
+    with pytest.raises(RemoteError) as caught:
+        await call(upstream, "raw", answer={"error": error})
+    assert (caught.value.code, str(caught.value), caught.value.data) == (
+        -31999,
+        "Not with ....",
+        {"key": "...", "n": 1},
+    )
     await upstream.close()
 
 

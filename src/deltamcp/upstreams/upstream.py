@@ -33,6 +33,7 @@ from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.upstreams.upstream_state import Phase, UpstreamState
 from deltamcp.upstreams.upstream_task import call_tool
 from deltamcp.values import JSON, LOCAL, Era, Kind, Principal, RawResult
+from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
     from deltamcp.client.client import DeltaClient
@@ -43,6 +44,8 @@ logger = logging.getLogger("deltamcp")
 _MAX_SENDS = 3
 """How often a request is sent that may be sent again after a loss."""
 _MAX_ERROR_CHARS = 500
+_MAX_ERROR_STEPS = 100_000
+"""The work of a search for secrets in the data of an error; data that takes more is left out."""
 _AGAIN = "try again later."
 _CHECK = "check whether the call took effect before you try again."
 
@@ -83,7 +86,8 @@ class Upstream:
         self._parked_calls = ParkedCalls(Limits().input_seconds) if parked_calls is None else parked_calls
         options.setdefault("sender", OutsideRequest())
         self._settings = settings
-        self._redact = (secrets or Secrets(entry_secrets(entry))).redact
+        self._secrets = secrets or Secrets(entry_secrets(entry))
+        self._redact = self._secrets.redact
 
         def make_client(principal: Principal) -> UpstreamClient:
             own = dict(options) if options_for is None else {**options, **options_for(principal)}
@@ -157,7 +161,7 @@ class Upstream:
             seconds = "too long" if timeout is None else f"longer than {timeout:g} s"
             raise self._failure(f"took {seconds}; {_AGAIN if repeatable else _CHECK}") from None
         except PeerError as error:
-            raise RemoteError(error, method) from None
+            raise self._remote_error(error, method) from None
         except ConnectionLostError as lost:
             what_to_do = _AGAIN if repeatable else _CHECK if lost.maybe_done else f"the call had no effect; {_AGAIN}"
             raise self._failure(f"ended before it answered; {what_to_do}") from None
@@ -175,6 +179,14 @@ class Upstream:
                 f"The server {self.name} behind this operation answered with more than can be read; check whether the "
                 "call took effect, and ask for less."
             ) from None
+
+    def _remote_error(self, error: PeerError, method: str) -> RemoteError:
+        """Returns the upstream's error for the caller, without secrets."""
+        try:
+            data = self._secrets.redact_result(error.data, Work(_MAX_ERROR_STEPS))
+        except WorkLimitError:
+            data = None
+        return RemoteError(PeerError(error.code, self._redact(str(error)), data), method)
 
     def _failure(self, what: str) -> UpstreamError:
         return UpstreamError(f"The server {self.name} behind this operation {what}", retryable=True)
