@@ -19,6 +19,15 @@ def context_of(principal: Principal = LOCAL, account: str = "me") -> Context:
     return Context(terms, channel, 1, {}, None, Deadline(60), SessionContext(Seal([], 60.0), caller, None))
 
 
+def promised_context(memo: Any = None, answers: dict[str, Any] | None = None) -> Context:
+    """The context of a run behind a promise, whose sender was of the handshake era and can be asked anything."""
+    caller = Caller(LOCAL, account="me")
+    channel: Any = SilentChannel()
+    terms = Terms(Era.HANDSHAKE, "2025-11-25", {"elicitation": {}, "sampling": {}}, {}, {}, caller=caller)
+    session = SessionContext(Seal([], 60.0), caller, None)
+    return Context(terms, channel, 1, answers or {}, None, Deadline(60), session, promise_id="p", memo=memo)
+
+
 async def call(
     upstream: Upstream, tool: str, *, repeatable: bool = False, principal: Principal = LOCAL, **arguments: Any
 ) -> Any:

@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from deltamcp.context import InputPending
+from deltamcp.errors import UpstreamError
 from deltamcp.gateway.config import GatewayConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.upstreams import parked_calls
+from deltamcp.wire import jsonrpc
 from tests.support import fake_stdio
 from tests.support.conditions import advance_clock, wait_until
 from tests.support.fake_upstream import FrontClient, fake_gateway, front_client, fronted, upstream_config
+from tests.support.forwarded_call import promised_context
 from tests.support.raw_client import META
 
 QUESTION = {
@@ -148,3 +152,24 @@ async def test_the_gateways_end_ends_parked_calls(tmp_path: Path) -> None:
     async with fronted("modern", "handshake", log) as client:
         await park(client)
     assert all(task is asyncio.current_task() or task.done() for task in asyncio.all_tasks())
+
+
+# Behind a promise
+
+
+async def test_a_call_behind_a_promise_is_parked_and_resumed_too(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    gateway = fake_gateway("handshake", log)
+    async with front_client(gateway, "modern"):
+        [upstream] = gateway.upstreams.values()
+        params = {"name": "ask", "arguments": ASK}
+        with pytest.raises(InputPending) as pending:
+            await upstream.forward("tools/call", params, promised_context())
+        [key] = pending.value.requests
+        memo = jsonrpc.decode(jsonrpc.encode(pending.value.memo))  # as the record has it
+        answers = {key: accept("", {})}
+        result = await upstream.forward("tools/call", params, promised_context(memo, answers))
+        with pytest.raises(UpstreamError, match=GONE):
+            await upstream.forward("tools/call", params, promised_context(memo, answers))
+    assert result.fields["structuredContent"]["answers"]["q"]["action"] == "accept"
+    assert fake_stdio.tools_run(log) == ["ask"]

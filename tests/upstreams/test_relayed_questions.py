@@ -200,3 +200,25 @@ async def _withdraw(client: FrontClient) -> None:
     heard = [await client.raw.receive() for _ in range(3)]
     assert {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": question["id"]}} in heard
     assert {message.get("id") for message in heard} == {"a", "b", None}
+
+
+# MCP 2025-11-25's URLElicitationRequiredError
+
+VISIT = {"mode": "url", "message": "Log in.", "url": "https://example.com/login", "elicitationId": "e1"}
+REQUIRED = {"code": -32042, "message": "Log in first.", "data": {"elicitations": [VISIT]}}
+
+
+async def test_a_modern_caller_is_asked_to_visit_what_a_handshake_upstream_needs_visited(tmp_path: Path) -> None:
+    log, arguments = tmp_path / "log", {"answer": {"error": REQUIRED}}
+    async with fronted("modern", "handshake", log) as client:
+        response = await client.call("raw", arguments, answer)
+        assert client.asked == [("elicitation/create", VISIT)]
+        assert response["error"] == REQUIRED  # the upstream says so again
+        declined = await client.call("raw", arguments, lambda *_: {"action": "decline"})
+        assert "did not open" in declined["result"]["content"][0]["text"]
+    assert fake_stdio.tools_run(log) == ["raw", "raw", "raw"]
+
+
+async def test_a_handshake_caller_gets_that_error_itself() -> None:
+    async with fronted("handshake", "handshake") as client:
+        assert (await client.call("raw", {"answer": {"error": REQUIRED}}))["error"] == REQUIRED

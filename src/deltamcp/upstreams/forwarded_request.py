@@ -181,7 +181,7 @@ class ForwardedRequest:
             return await call.wait(parked_calls)
         except PeerError as error:
             visits = _needed_visits(error)
-            if not visits:
+            if not visits or "visits" in memo:  # the upstream may not see that the user was there
                 raise
             requests = {key: relayed_question("elicitation/create", params, context.terms) for key, params in visits}
             raise InputPending(requests, {"visits": dict(visits)}) from None

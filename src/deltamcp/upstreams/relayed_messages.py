@@ -16,7 +16,7 @@ _INVALID_PARAMS = FAULTS[Fault.INVALID_PARAMS].handshake
 def request_owner(context: Context) -> Hashable:
     """Returns whom a request is of; a request of somebody who cannot be told from others is its own owner."""
     caller = context.terms.caller
-    if caller.conversation is None and not caller.principal.is_authenticated:
+    if caller.conversation is None and caller.is_anonymous:
         return object()
     return caller.principal.key, caller.conversation
 
