@@ -1,5 +1,7 @@
 """`delta-mcp approve`, and a gateway that runs meanwhile."""
 
+import json
+
 import pytest
 
 from deltamcp import connect
@@ -104,3 +106,15 @@ def test_only_what_was_shown_is_approved(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     [record] = Approvals().records().values()
     assert record.approved["/tools/find"] == tool("find") and record.waiting["/tools/find"]["title"] == "Came later"
+
+
+def test_the_check_of_a_gateway_tells_what_waits_and_what_imitates(tmp_path):
+    books = ListingUpstream(tmp_path, "books", tools=[tool("create_issue"), tool("find")]).config()
+    evil = ListingUpstream(tmp_path, "evil", tools=[tool("create_isue")]).config()
+    Approvals().review(books, UpstreamCatalogue({}, "2025-11-25", [tool("find", title="Before"), tool("create_issue")]))
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {one.name: one.entry for one in (books, evil)}}))
+    checked = run("gateway", "--check", str(file), cwd=tmp_path)
+    assert "books: the gateway keeps out 1 of what it lists, which changed: delta-mcp approve books" in checked.out
+    assert "'create_isue' of evil is one letter apart from 'create_issue' of books" in checked.out
+    assert len(Approvals().records()) == 1

@@ -114,7 +114,7 @@ async def test_another_command_under_the_same_name_is_another_upstream(tmp_path,
     (tmp_path / "moved").mkdir()
     moved = ListingUpstream(tmp_path / "moved", "books", tools=[tool("find", description="Other.")])
     caplog.clear()
-    with caplog.at_level(logging.WARNING, "deltamcp"):
+    with caplog.at_level(logging.INFO, "deltamcp"):
         assert await listed(tmp_path, moved) == {"find"}
     assert "books: first seen" in caplog.text
 

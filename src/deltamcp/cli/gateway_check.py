@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -13,9 +13,12 @@ from deltamcp.cli.log import LogOptions
 from deltamcp.cli.progress import ProgressBar
 from deltamcp.client.configs.files import DISABLED
 from deltamcp.client.links.process_guard import ProcessGuard
-from deltamcp.errors import DeltaError
+from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.gateway.approvals import Approvals, load
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_file import GatewayFile
+from deltamcp.gateway.imitation import find_imitations, similar_upstreams
+from deltamcp.gateway.review import review
 from deltamcp.gateway.upstream_items import is_offered
 from deltamcp.runtime.secrets import Secrets
 from deltamcp.upstreams.upstream import Upstream
@@ -52,9 +55,11 @@ def run_check(found: GatewayFile) -> None:
     rows += [[one.name, "left out", "", one.reason, "", ""] for one in found.skipped]
     output.print_table("", ("server", "state", "protocol", "problem"), ("tools", "seconds"), rows, console)
     if any(one.catalogue is not None for one in checked):
-        disclosure = Disclosure("meta", query=found.config.query)
+        disclosure = Disclosure("meta", query=found.config.query, destructive=found.config.destructive)
         cost = count_together([one.listing for one in checked], disclosure=disclosure)
         console.print(f"\n{cost_sentence(found.config, cost)}")
+    for sentence in _trust_sentences(checked):
+        console.print(sentence)
     if any(one.catalogue is None for one in checked) or any(one.reason != DISABLED for one in found.skipped):
         raise SystemExit(1)
 
@@ -68,6 +73,26 @@ def cost_sentence(config: GatewayConfig, cost: Cost) -> str:
         f"{tools} behind the gateway: {cost.surface:,} tokens before a conversation begins, instead of {cost.now:,}; "
         f"{cost.one_tool:,} where it uses one tool."
     )
+
+
+def _trust_sentences(checked: Sequence[CheckedUpstream]) -> Iterator[str]:
+    """Yields what waits to be approved, and what could be taken for another server's; approves nothing."""
+    approvals = Approvals()
+    for one in checked:
+        if one.catalogue is None:
+            continue
+        try:
+            record = load(approvals.path(one.config))
+        except ConfigurationError as error:
+            yield f"{one.config.name} is kept out: {error}"
+            continue
+        withheld = review(one.config, one.catalogue, record).withheld
+        if withheld:
+            command = f"delta-mcp approve {one.config.name}"
+            yield f"{one.config.name}: the gateway keeps out {len(withheld)} of what it lists, which changed: {command}"
+    yield from similar_upstreams([one.config.name for one in checked])
+    listed = {one.config.name: one.catalogue.tools for one in checked if one.catalogue is not None}
+    yield from map(str, find_imitations(listed))
 
 
 def _row(one: CheckedUpstream) -> Sequence[str]:

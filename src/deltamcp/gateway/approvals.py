@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,8 @@ from deltamcp.runtime.own_files import open_lock_file, read_own_file, replace_ow
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.wire.canonical_json import encode_canonical
+
+logger = logging.getLogger("deltamcp")
 
 _LOCK_ATTEMPTS, _LOCK_WAIT_SECONDS = 200, 0.05
 _MAX_RECORD_BYTES = 256 * 1024 * 1024
@@ -81,10 +84,10 @@ class Approvals:
         return reviewed
 
     def _keep_unstored(self, config: UpstreamConfig, reviewed: Review, error: ConfigurationError) -> Review:
-        is_first = config.name not in self._unstored
+        if config.name not in self._unstored:
+            logger.warning("%s: changed definitions are noticed only until the gateway ends: %s", config.name, error)
         self._unstored[config.name] = reviewed.record
-        note = f"{config.name}: changed definitions are noticed only until the gateway ends: {error}"
-        return reviewed._replace(notes=[*reviewed.notes, note] if is_first else reviewed.notes)
+        return reviewed
 
     def learn_varying_numbers(
         self, config: UpstreamConfig, first: UpstreamCatalogue, second: UpstreamCatalogue

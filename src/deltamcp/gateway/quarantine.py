@@ -162,7 +162,7 @@ class Quarantine:
         except ConfigurationError as error:
             logger.error("%s is kept out: %s", config.name, error)
         for note in review.notes if review is not None else ():
-            logger.warning("%s", note)
+            logger.log(logging.INFO if review is not None and review.is_first_sight else logging.WARNING, "%s", note)
         self._last[config.name] = _LastReview(
             catalogue, imitations, self._approvals.stamp(config), None if review is None else review.withheld
         )
