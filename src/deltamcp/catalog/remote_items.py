@@ -57,6 +57,8 @@ class RemoteOperation(Operation):
         return RemoteOperation(self.function, self._definition, **self._named_options(name, id_, policy))
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
+        if None not in arguments.values():
+            return {"arguments": arguments}
         try:
             fits = self._schema.is_valid(arguments)
         except WorkLimitError:

@@ -1,7 +1,8 @@
 """The policy by which a server fits results into a reply, resolved from those of server, tool and request."""
 
+import functools
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -80,11 +81,14 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     not hold."""
 
     def __post_init__(self) -> None:
-        for field in fields(type(self)):
+        for name, type_ in _field_types(type(self)):
+            value = getattr(self, name)
+            if value is None:
+                continue
             try:
-                msgspec.convert(getattr(self, field.name), field.type)
+                msgspec.convert(value, type_)
             except msgspec.ValidationError as error:
-                raise ConfigurationError(f"{field.name}: {error}.") from None
+                raise ConfigurationError(f"{name}: {error}.") from None
         if self.max_tokens is not None and self.max_tokens < MIN_MAX_TOKENS:
             raise ConfigurationError(f"max_tokens must be {MIN_MAX_TOKENS} or more, not {self.max_tokens}.")
         if self.page_size is not None and self.page_size < 1:
@@ -104,6 +108,12 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
             projection.check_fields(self.fields)
         except UsageError as error:
             raise ConfigurationError(str(error)) from None
+
+
+@functools.cache
+def _field_types(kind: type[ResultPolicy]) -> tuple[tuple[str, Any], ...]:
+    """Returns the fields of a policy, all of which admit None; a meta-tool makes a policy for each call."""
+    return tuple((field.name, field.type) for field in fields(kind))
 
 
 class RequestPolicy(
