@@ -125,7 +125,7 @@ def _decode_string(token: str) -> str:
     return str(decoded)
 
 
-class _Block(NamedTuple):
+class _ChangedBlock(NamedTuple):
     """Lines that change: those of the old text from `start` to `end`, and of the new one."""
 
     start: int
@@ -151,14 +151,14 @@ def _changed_lines(old: list[str], new: list[str]) -> Iterator[str]:
         yield "..."
 
 
-def _find_blocks(old: list[str], new: list[str]) -> list[_Block]:
+def _find_blocks(old: list[str], new: list[str]) -> list[_ChangedBlock]:
     """Returns the blocks of lines that change; those between which there are only braces and the like are one."""
     first = next((index for index, (one, two) in enumerate(zip(old, new, strict=False)) if one != two), None)
     if first is None:
         first = min(len(old), len(new))
-    blocks: list[_Block] = []
+    blocks: list[_ChangedBlock] = []
     for kind, *places in difflib.SequenceMatcher(None, old[first:], new[first:]).get_opcodes():
-        block = _Block(*(first + place for place in places))
+        block = _ChangedBlock(*(first + place for place in places))
         if kind == "equal":
             continue
         between = old[blocks[-1].end if blocks else 0 : block.start]
