@@ -1,5 +1,6 @@
 """The tree of operations, and its forms for a model: an overview, lines and JSON."""
 
+import bisect
 import functools
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 
@@ -115,8 +116,34 @@ class Directory:
         # To load a tokenizer takes longer than all else that a gateway does before it lists its tools.
         key = f"{max_tokens} {next(self._overviews_by_size())}"
         if key not in self._content_lines:
-            self._content_lines[key] = _first_within(self._overviews_by_size(), max_tokens).replace("\n", " ")
+            self._content_lines[key] = self._make_content_line(max_tokens).replace("\n", " ")
         return self._content_lines[key]
+
+    @functools.cached_property
+    def _part_sizes(self) -> dict[str, int]:
+        """The numbers of operations in categories, and below first words, by texts that have those numbers."""
+        sizes = _prefix_sizes(list(self.root.operations))
+        return sizes | {
+            f"{child.path}({len(child.all_operations())})": len(child.all_operations())
+            for child in self.root.children.values()
+        }
+
+    def _parts_by_size(self) -> list[str]:
+        return sorted(self._part_sizes, key=lambda part: -self._part_sizes[part])
+
+    def _make_content_line(self, max_tokens: int) -> str:
+        with_sizes = next(self._overviews_by_size())
+        if tokens.count(with_sizes) <= max_tokens:
+            return with_sizes
+        # A model looks for the service that it needs, so that more names are worth more than sizes.
+        largest = [part.rpartition("(")[0] or part for part in self._parts_by_size()]
+
+        def line(shown: int) -> str:
+            left_out = len(largest) - shown
+            return f"{' '.join(largest[:shown])} +{left_out} more" if left_out else " ".join(largest)
+
+        shown = bisect.bisect_right(range(1, len(largest) + 1), max_tokens, key=lambda count: tokens.count(line(count)))
+        return line(shown) if shown else f"in {len(largest)} groups"
 
     def _overviews_by_name(self) -> Iterator[str]:
         categories = [category for category in self.root.walk() if category.operations]
@@ -130,13 +157,8 @@ class Directory:
 
     def _overviews_by_size(self) -> Iterator[str]:
         """Yields shorter and shorter lists of categories with their sizes, and of first words of other operations."""
-        sizes = _prefix_sizes(list(self.root.operations))
-        sizes |= {
-            f"{child.path}({len(child.all_operations())})": len(child.all_operations())
-            for child in self.root.children.values()
-        }
-        yield " ".join(sizes)
-        largest = sorted(sizes, key=lambda part: -sizes[part])
+        yield " ".join(self._part_sizes)
+        largest = self._parts_by_size()
         shown = len(largest)
         while shown > 1:
             shown = shown * 3 // 4

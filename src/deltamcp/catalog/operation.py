@@ -277,13 +277,19 @@ class Operation:
         if self.results is None and policy is None:
             return
         self.resolved_policy = resolve_policy(self.results, policy)
-        self.tool = {**self.tool, "_meta": {**size_hint(self.resolved_policy), **self.tool.get("_meta", {})}}
+        meta = self.tool.get("_meta")
+        self.tool = {
+            **self.tool,
+            "_meta": {**size_hint(self.resolved_policy), **(meta if isinstance(meta, dict) else {})},
+        }
         self.takes_root = (
             bool(self.resolved_policy.deltas) and self._output_type is None and ROOT_KEY not in self.parameter_names
         )
         if flat and self.takes_root:
             schema = self.tool["inputSchema"]
-            self.tool["inputSchema"] = {**schema, "properties": {**schema.get("properties", {}), ROOT_KEY: ROOT_SCHEMA}}
+            properties = schema.get("properties")
+            known = properties if isinstance(properties, dict) else {}
+            self.tool["inputSchema"] = {**schema, "properties": {**known, ROOT_KEY: ROOT_SCHEMA}}
 
     @property
     def may_send_tables(self) -> bool:

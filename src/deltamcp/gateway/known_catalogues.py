@@ -127,7 +127,7 @@ class KnownCatalogues:
         self._catalogues[config.name] = catalogue
         if is_new:
             self._on_update()
-        self._fetched[config.name].set()
         review = self._quarantine.last_review(config)
         await asyncio.to_thread(self._cache.store, config.name, config.entry, catalogue, review)
+        self._fetched[config.name].set()
         return True
