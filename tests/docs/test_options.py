@@ -1,9 +1,11 @@
-"""Every option is documented: those of `delta-mcp serve`, and the keys of `HttpOptions` and `HttpServerOptions`."""
+"""Every option is documented: those of commands, the keys of `HttpServerOptions`, those of a gateway's file."""
 
 import argparse
 import re
 
-from deltamcp.cli import serve
+from deltamcp.cli import gateway, serve
+from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
+from deltamcp.gateway.config_file import ENTRY_KEYS
 from deltamcp.transports.http_options import HttpServerOptions
 from tests.support.paths import ROOT
 
@@ -22,3 +24,18 @@ def test_every_option_of_http_is_in_the_docs():
     names = list(HttpServerOptions.__annotations__)
     assert "tls_cert" in names
     assert [name for name in names if not re.search(rf"\b{name}=", PAGES)] == []
+
+
+def test_every_option_of_the_gateway_is_in_the_docs():
+    verb = argparse.ArgumentParser(add_help=False)
+    gateway.set_up(verb)
+    names = [name for action in verb._actions for name in action.option_strings]
+    assert "--check" in names
+    assert [name for name in names if not re.search(rf"{name}(?![a-z-])", PAGES)] == []
+
+
+def test_every_key_of_a_gateways_file_is_in_its_page():
+    page = (ROOT / "docs" / "gateway.md").read_text()
+    keys = {*GatewayConfig.__struct_fields__, *UpstreamConfig.__struct_fields__, *ENTRY_KEYS}
+    keys = keys - {"upstreams", "entry"} | {"servers", "defaults", "include"}
+    assert [key for key in sorted(keys) if f"`{key}`" not in page] == []

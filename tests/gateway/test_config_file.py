@@ -206,6 +206,8 @@ def test_every_fault_is_told_with_its_line(tmp_path):
         ("zzz = 3", "line 1: zzz is no key; there are defaults, destructive, disclosure,"),
         ("[defaults]\ncommand = 'x'", "line 2: defaults.command is no key; "),
         ("name = ", "is not TOML: "),
+        ("[defaults]\nresults = false", "line 2: defaults.results must be a table."),
+        ("results = 3", "line 1: results must be a table, or false to pass results on as they are."),
     ],
 )
 def test_one_fault_is_one_sentence(tmp_path, text, told):

@@ -6,9 +6,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from deltamcp.bench.cost import ServerListing, count_costs, count_index_tokens
+from deltamcp.bench.cost import ServerListing, count_index_tokens, count_together
 from deltamcp.bench.figures import Figures, align
-from deltamcp.catalog.disclosure import definition_tokens
+from deltamcp.catalog.disclosure import Disclosure, definition_tokens
 from deltamcp.client.client import DeltaClient
 from deltamcp.values import JSON
 from deltamcp.wire.codecs import CODECS
@@ -103,7 +103,7 @@ def _tokens(
 ) -> Figures:
     """Counts tokens up front and for a conversation that uses one tool: with all definitions, with an index and one
     definition, and with the meta-tools."""
-    cost = count_costs([ServerListing(server, definitions, instructions)]).together
+    cost = count_together([ServerListing(server, definitions, instructions)], disclosure=Disclosure("meta"))
     counts = [definition_tokens(raw) for raw in definitions]
     called_counts = [count for raw, count in zip(definitions, counts, strict=True) if raw.get("name") == called]
     definition = called_counts[0] if called_counts else round(statistics.mean(counts)) if counts else 0

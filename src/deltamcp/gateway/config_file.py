@@ -135,10 +135,12 @@ class _TomlReader:
         return {key: value for key, value in found.items() if value is not msgspec.UNSET}
 
     def _read_results(self, value: Any, place: tuple[str, ...]) -> ResultPolicy | None:
-        if value is False:
+        is_of_gateway = len(place) == 1
+        if value is False and is_of_gateway:
             return None
         if not isinstance(value, dict):
-            self._faults.add(place, "must be a table, or false to pass results on as they are")
+            whole = ", or false to pass results on as they are" if is_of_gateway else ""
+            self._faults.add(place, f"must be a table{whole}")
             return None
         found = self._read_keys(value, field_types(ResultPolicy, ()), place)
         try:
