@@ -10,8 +10,6 @@ from deltamcp.values import Caller, CallTool, Era, Terms, ToolResult
 class SilentChannel:
     """The way back to a client, as a transport has it."""
 
-    takes_every_progress = False
-
     fairness_key = "x"
     headers: ClassVar[dict[bytes, bytes]] = {}
     takes_every_progress = False
