@@ -130,3 +130,13 @@ def test_what_the_operator_says_that_varies_does_not_count():
 def test_hidden_characters_of_names_do_not_reach_the_log():
     reviewed = review(CONFIG, catalogue(tool("find"), tool("x\u202ey\x1b[31m")), seen(tool("find")))
     assert reviewed.notes == ["books has something new: 'x\\u202ey\\x1b[31m'"]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (True, 1), (0, False), ("true", True)])
+def test_a_hint_that_python_takes_for_the_same_is_a_change(before, after):
+    """`readOnlyHint: 1` is no hint, so that it must not become one unnoticed."""
+    record = seen({**tool("find"), "annotations": {"readOnlyHint": before}})
+    reviewed = review(CONFIG, catalogue({**tool("find"), "annotations": {"readOnlyHint": after}}), record)
+    assert names(reviewed) == [] and reviewed.withheld == {"/tools/find": Verdict.CHANGED}
+    again = review(CONFIG, catalogue({**tool("find"), "annotations": {"readOnlyHint": after}}), reviewed.record)
+    assert names(again) == [] and again.notes == []

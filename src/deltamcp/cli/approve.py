@@ -13,6 +13,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway import review
 from deltamcp.gateway.approvals import Approvals
 from deltamcp.gateway.definition_diff import diff_lines
+from deltamcp.gateway.definition_hash import is_identical
 from deltamcp.gateway.imitation import find_imitations
 from deltamcp.gateway.review import ApprovalRecord, name_at
 
@@ -96,7 +97,7 @@ def _decide(
 
     def decide_shown(shown: ApprovalRecord, places: list[str], record: ApprovalRecord) -> ApprovalRecord:
         seen, now = {**shown.rejected, **shown.waiting}, {**record.rejected, **record.waiting}
-        return decide(record, [place for place in places if now.get(place) == seen[place]])
+        return decide(record, [place for place in places if is_identical(now.get(place), seen[place])])
 
     for path, places in chosen.items():
         approvals.change(path, functools.partial(decide_shown, records[path], places))

@@ -76,7 +76,7 @@ class Approvals:
         with _locked(path):
             record = load(path) or self._unstored.get(config.name)
             reviewed = review(config, catalogue, record, imitations)
-            if reviewed.record != record and (reviewed.record.approved or reviewed.record.waiting):
+            if reviewed.record is not record and (reviewed.record.approved or reviewed.record.waiting):
                 try:
                     save(path, reviewed.record)
                 except ConfigurationError as error:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from deltamcp.values import JSON
@@ -46,6 +47,14 @@ def definition_hash(place: str, definition: JSON, variance: Variance) -> str:
         return sha256_digest(encode_canonical(form))
     except ValueError:  # a number that no double can hold, or half of a character
         return sha256_digest(json.dumps(form, sort_keys=True).encode())
+
+
+def is_identical(definition: JSON, other: JSON) -> bool:
+    """Returns whether two definitions are the same JSON but for the order of keys; to Python, true is equal to 1."""
+    try:
+        return msgspec.json.encode(definition, order="sorted") == msgspec.json.encode(other, order="sorted")
+    except ValueError:  # half of a character
+        return json.dumps(definition, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def varying_numbers(place: str, definition: JSON, other: JSON) -> Iterator[str]:

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.definition_hash import Variance, definition_hash, pointer, varying_numbers
+from deltamcp.gateway.definition_hash import Variance, definition_hash, is_identical, pointer, varying_numbers
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON
 
@@ -175,7 +175,7 @@ class _Decisions:
         self.withheld[place] = verdict
 
     def _is_same(self, place: str, definition: JSON, known: JSON) -> bool:
-        if definition == known:
+        if is_identical(definition, known):
             return True
         return definition_hash(place, definition, self._variance) == definition_hash(place, known, self._variance)
 
@@ -184,7 +184,7 @@ class _Decisions:
         record = replace(
             self._record, approved=self._approved, waiting=self._waiting, vanished=self._vanished_places(listed)
         )
-        return self._record if record == self._record else record
+        return self._record if is_identical(to_builtins(record), to_builtins(self._record)) else record
 
     def _vanished_places(self, listed: dict[str, JSON]) -> list[str]:
         return sorted(self._record.approved.keys() - listed.keys())
@@ -192,7 +192,11 @@ class _Decisions:
     def notes(self, listed: dict[str, JSON]) -> Iterator[str]:
         """Yields what happened since the last review; what was told then is not told again."""
         command = f"delta-mcp approve {self._config.name}"
-        waits = [place for place in self._waiting if self._waiting[place] != self._record.waiting.get(place)]
+        waits = [
+            place
+            for place, definition in self._waiting.items()
+            if place not in self._record.waiting or not is_identical(definition, self._record.waiting[place])
+        ]
         vanished = [place for place in self._vanished_places(listed) if place not in self._record.vanished]
         told = {
             "now says something else of {}, which is kept out until you approve it: " + command: [
