@@ -131,10 +131,7 @@ def _call(name: str, front: Front, tool: str) -> bytes:
     given = {"a": 2, "b": 3}
     names = listed_names(front)
     if name == META:
-        reply = messages.parse_reply(front.ask(messages.call(Era.HANDSHAKE, "discover", {"query": "add numbers"})))
-        text = reply["result"]["content"][0]["text"]
-        operation = next(word for word in text.replace("(", " ").split() if word.endswith(f".{tool}"))
-        return messages.call(Era.HANDSHAKE, "execute", {"operation": operation, "params": given})
+        return messages.call(Era.HANDSHAKE, "execute", {"operation": f"{tool}0.{tool}", "params": given})
     if name == COMPRESSOR:
         [invoke, *_] = [found for found in names if found.endswith("invoke_tool")]
         return messages.call(Era.HANDSHAKE, invoke, {"tool_name": tool, "tool_input": given})
@@ -164,7 +161,8 @@ def _called(fronts: Mapping[str, Callable[[], Front]], upstream: Upstream) -> It
 
 
 def _entries(upstream: Upstream, count: int) -> dict[str, dict[str, Any]]:
-    return {f"server{place}": upstream.entry for place in range(count)}
+    # A gateway that knows a server by its name keeps out what that server did not have before.
+    return {f"{upstream.tool}{place}": upstream.entry for place in range(count)}
 
 
 @contextlib.contextmanager
