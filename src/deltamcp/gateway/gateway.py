@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltamcp.calls.observers import CallObserver
 from deltamcp.catalog.disclosure import Disclosure
@@ -21,7 +21,6 @@ from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway_instructions import gateway_instructions
 from deltamcp.gateway.known_catalogues import KnownCatalogues
 from deltamcp.gateway.ledger import Ledger
-from deltamcp.gateway.login_pages import LoginPages
 from deltamcp.gateway.quarantine import Quarantine
 from deltamcp.gateway.resource_subscriptions import ResourceSubscriptions
 from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer, log_in_operations
@@ -35,9 +34,12 @@ from deltamcp.upstreams.outside_request import OutsideRequest
 from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.sealed_logins import KEEP_SECONDS, SealedLogins
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.user_login import UserLogin, local_login
 from deltamcp.values import LOCAL, Kind, Principal
 from deltamcp.work import Work, WorkLimitError
+
+if TYPE_CHECKING:
+    from deltamcp.gateway.login_pages import LoginPages
+    from deltamcp.upstreams.user_login import UserLogin
 
 _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
 """The names of tools that the server itself may have."""
@@ -81,7 +83,6 @@ class Gateway:
         self._guard = ProcessGuard()
         self._parked_calls = ParkedCalls(Limits().input_seconds)
         self._outside = OutsideRequest(lambda: self.server.engine.local_sessions, config.roots)
-        self._login_pages = LoginPages(config.public_url, config.login_client_id)
         self.upstreams = {one.name: self._make_upstream(one) for one in config.upstreams}
         self.server = DeltaServer(
             config.name,
@@ -129,7 +130,9 @@ class Gateway:
         if not isinstance(url, str):
             raise ConfigurationError(f'{config.name}: auth = "oauth" is for servers with a url.')
 
-        def make_login(principal: Principal) -> UserLogin:
+        def make_login(principal: Principal) -> "UserLogin":
+            from deltamcp.upstreams.user_login import UserLogin, local_login
+
             if principal is LOCAL:
                 return local_login(config.name, url)
             engine = self.server.engine
@@ -137,6 +140,12 @@ class Gateway:
             return UserLogin(config.name, url, logins, self._login_pages)
 
         return LoginUpstream(config.name, config.entry, config.settings, make_login, **options)
+
+    @functools.cached_property
+    def _login_pages(self) -> "LoginPages":
+        from deltamcp.gateway.login_pages import LoginPages  # with the client of OAuth, which most gateways do not need
+
+        return LoginPages(self._config.public_url, self._config.login_client_id)
 
     @functools.cached_property
     def _seal(self) -> Seal:

@@ -2,16 +2,18 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltamcp.context import Context
 from deltamcp.errors import UnreachableError, UpstreamError
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
-from deltamcp.upstreams.user_login import UserLogin
 from deltamcp.values import JSON, LOCAL, Kind, Principal, RawResult
 from deltamcp.wire import jsonrpc
+
+if TYPE_CHECKING:
+    from deltamcp.upstreams.user_login import UserLogin
 
 _MAX_LOGINS = 10_000
 """The users whose logins are in memory; of further ones, that of the user who called least recently is read again."""
@@ -29,7 +31,7 @@ class LoginUpstream(Upstream):
         name: str,
         entry: dict[str, Any],
         settings: UpstreamSettings,
-        make_login: Callable[[Principal], UserLogin],
+        make_login: "Callable[[Principal], UserLogin]",
         **options: Any,
     ) -> None:
         """
@@ -76,7 +78,7 @@ class LoginUpstream(Upstream):
         await login.ensure(context)  # the upstream refused the request, and so has not performed it
         return await super().forward(method, params, context, repeatable=repeatable, **options)
 
-    async def _ensure(self, context: Context) -> UserLogin:
+    async def _ensure(self, context: Context) -> "UserLogin":
         """Returns the login of a caller, by which the upstream is listed if nobody else's is there."""
         login = self._login(context.principal)
         await login.ensure(context)
@@ -104,7 +106,7 @@ class LoginUpstream(Upstream):
             await self._logins.popitem()[1].close()
         await super().close()
 
-    def _login(self, principal: Principal) -> UserLogin:
+    def _login(self, principal: Principal) -> "UserLogin":
         owner = principal if principal.is_authenticated else LOCAL
         login = self._logins.get(owner.key)
         if login is None:

@@ -31,7 +31,6 @@ from deltamcp.upstreams.upstream_clients import UpstreamClients
 from deltamcp.upstreams.upstream_secrets import entry_secrets
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.upstreams.upstream_state import Phase, UpstreamState
-from deltamcp.upstreams.upstream_task import call_tool
 from deltamcp.values import JSON, LOCAL, Era, Kind, Principal, RawResult
 from deltamcp.work import Work, WorkLimitError
 
@@ -201,6 +200,8 @@ class Upstream:
         timeout: float | None,
         options: Mapping[str, Any],
     ) -> RawResult:
+        from deltamcp.upstreams.upstream_task import call_tool  # with the client, without which a gateway lists tools
+
         sends = 0
         perform = call_tool if method == "tools/call" else forward
         while True:
