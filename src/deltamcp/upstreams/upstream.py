@@ -299,8 +299,8 @@ class Upstream:
 
     async def tell_roots_changed(self) -> None:
         """Tells the server, if it is of the handshake era and runs, that it may ask for the client's roots again."""
-        if self._clients.local.is_ready:
-            client = await self._clients.local.ready()
+        for connection in [one for one in self._clients if one.is_ready]:
+            client = await connection.ready()
             if client.server.era is Era.HANDSHAKE:
                 with suppress(ClientError):
                     await client.notify("notifications/roots/list_changed")
