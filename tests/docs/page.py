@@ -16,6 +16,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -84,6 +85,8 @@ class Page:
                         self._check_options(line)
                 case "json":
                     json.loads(block.text)
+                case "toml":
+                    tomllib.loads(block.text)
                 case other:
                     raise AssertionError(f"nothing runs {other!r} blocks:\n{block.text}")
 
