@@ -1,21 +1,17 @@
 """The official conformance suite, run against the example server."""
 
 import json
-import re
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.conformance_suite import RESULT_DIRECTORY, run_suite
 from tests.support.paths import PROGRAM
 from tests.support.processes import served_command
 
 pytestmark = pytest.mark.interop
-
-SUITE_SECONDS = 600
-RESULT_DIRECTORY = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z")
 
 VERDICTS = ("SUCCESS", "FAILURE", "WARNING")
 """The statuses that judge; INFO only tells, SKIPPED did not look."""
@@ -45,13 +41,7 @@ def conformance(node: Path, node_modules: Path, tmp_path: Path) -> Any:
 
     def run(url: str, package: str, *options: str) -> Results:
         entry = node_modules / package / "dist" / "index.js"
-        ran = subprocess.run(
-            [node, entry, "server", "--url", url, *options, "-o", tmp_path],
-            capture_output=True,
-            text=True,
-            timeout=SUITE_SECONDS,
-            check=False,
-        )
+        ran = run_suite(node, entry, url, tmp_path, *options)
         results = {_scenario(path): Counter(_statuses(path)) for path in tmp_path.glob("*/checks.json")}
         total = sum(results.values(), Counter[str]())
         judged = sum(total[status] for status in VERDICTS)

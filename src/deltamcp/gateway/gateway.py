@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,7 +100,13 @@ class Gateway:
         self._quarantine = Quarantine(approvals or Approvals(), self.upstreams)
         cache = CatalogueCache(self._cache_folder)
         self._known = KnownCatalogues(
-            config.upstreams, self.upstreams, cache, self._quarantine, self._offer, config.max_age_seconds
+            config.upstreams,
+            self.upstreams,
+            cache,
+            self._quarantine,
+            self._offer,
+            self._pass_on,
+            config.max_age_seconds,
         )
         seen = SeenUris()
         self._unlisted = UnlistedResources(seen)
@@ -112,6 +118,7 @@ class Gateway:
         self._resource_subscriptions: ResourceSubscriptions | None = None
         for one in config.upstreams:
             self.upstreams[one.name].on_change = functools.partial(self._receive_change, one.name)
+            self.upstreams[one.name].on_announcement = functools.partial(self._known.note_announcement, one.name)
 
     def _make_upstream(self, config: UpstreamConfig) -> Upstream:
         """
@@ -203,6 +210,12 @@ class Gateway:
             self._known.refresh(name)
         elif self._resource_subscriptions is not None:
             self._resource_subscriptions.receive(self.upstreams[name], change)
+
+    def _pass_on(self, announced: Collection[Kind]) -> None:
+        """Tells clients that see an upstream's own lists what it announces, although the lists are the same."""
+        if self._config.disclosure == "full":
+            for kind in announced:
+                self.server.list_changed(kind)
 
     def _subscriptions(self) -> ResourceSubscriptions:
         self._resource_subscriptions = ResourceSubscriptions(

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
 from deltamcp.errors import DeltaError
 from deltamcp.gateway.catalogue_cache import CatalogueCache
@@ -11,6 +11,7 @@ from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.quarantine import Quarantine
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.values import Kind
 
 _FETCH_SECONDS = 120.0
 """How long an upstream may take to start and to list what it has."""
@@ -32,12 +33,14 @@ class KnownCatalogues:
         cache: CatalogueCache,
         quarantine: Quarantine,
         on_update: Callable[[], None],
+        on_announcement: Callable[[Collection[Kind]], None],
         max_age_seconds: float,
     ) -> None:
         """
         Args:
             quarantine: Reviews a catalogue that was fetched, before anything else uses it.
             on_update: Called when a catalogue has changed.
+            on_announcement: Called with the kinds of lists that an upstream said had changed, and that are the same.
             max_age_seconds: After how long an upstream is asked again although nothing else needs it.
         """
         self._configs = configs
@@ -45,9 +48,11 @@ class KnownCatalogues:
         self._cache = cache
         self._quarantine = quarantine
         self._on_update = on_update
+        self._on_announcement = on_announcement
         self._max_age_seconds = max_age_seconds
         self._catalogues: dict[str, UpstreamCatalogue] = {}
         self._unseen: set[str] = set()
+        self._announced: dict[str, set[Kind]] = {config.name: set() for config in configs}
         self._due = {config.name: asyncio.Event() for config in configs}
         self._fetched = {config.name: asyncio.Event() for config in configs}
 
@@ -72,6 +77,10 @@ class KnownCatalogues:
     def refresh(self, name: str) -> None:
         """Has the lists of an upstream fetched, soon and in the background."""
         self._due[name].set()
+
+    def note_announcement(self, name: str, kind: Kind) -> None:
+        """Has `on_announcement` called after the next fetch if an upstream announced a change that changed nothing."""
+        self._announced[name].add(kind)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -125,8 +134,11 @@ class KnownCatalogues:
             return False
         is_new = catalogue != self._catalogues.get(config.name)
         self._catalogues[config.name] = catalogue
+        announced, self._announced[config.name] = self._announced[config.name], set()
         if is_new:
             self._on_update()
+        elif announced:
+            self._on_announcement(announced)
         review = self._quarantine.last_review(config)
         await asyncio.to_thread(self._cache.store, config.name, config.entry, catalogue, review)
         self._fetched[config.name].set()

@@ -103,6 +103,8 @@ class Upstream:
 
         After every start each list may have changed, unless a fetch of the catalogue is under way.
         """
+        self.on_announcement: Callable[[Kind], None] = lambda kind: None
+        """Called, before `on_change`, with the kind of a list that the upstream itself says has changed."""
         self._turns = None if settings.concurrency is None else Turns(settings.concurrency)
         self._open_calls = 0
         self._fetches = 0
@@ -342,6 +344,8 @@ class Upstream:
 
     def _receive_change(self, kind_or_uri: str) -> None:
         for change in KINDS.get(kind_or_uri, (kind_or_uri,)):
+            if isinstance(change, Kind):
+                self.on_announcement(change)
             self.on_change(change)
 
     def _receive_ready(self, client: "DeltaClient") -> None:
