@@ -203,6 +203,7 @@ class UpstreamClient:
         if not self._client.is_connected:  # it ended while this task waited to go on
             self._receive_end("The server ended at once.")
             return
+        logger.info("%s: it is ready.", self._name)
         if self._settings.idle_seconds is not None:
             self._idle_timer = loop.call_later(self._settings.idle_seconds, self._stop_if_idle)
         self.on_ready(self._client)
