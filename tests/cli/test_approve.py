@@ -6,8 +6,8 @@ import pytest
 
 from deltamcp import connect
 from deltamcp.cli.main import main
-from deltamcp.gateway.approvals import Approvals
 from deltamcp.gateway.config import UpstreamConfig
+from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.conditions import wait_until

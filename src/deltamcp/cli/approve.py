@@ -10,12 +10,12 @@ from deltamcp.catalog.clean_text import visible
 from deltamcp.cli.output import print_text
 from deltamcp.cli.suggestion import suggest
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway import review
-from deltamcp.gateway.approvals import Approvals
-from deltamcp.gateway.definition_diff import diff_lines
-from deltamcp.gateway.definition_hash import is_identical
-from deltamcp.gateway.imitation import find_imitations
-from deltamcp.gateway.review import ApprovalRecord, name_at
+from deltamcp.gateway.trust import review
+from deltamcp.gateway.trust.approvals import Approvals
+from deltamcp.gateway.trust.definition_diff import diff_lines
+from deltamcp.gateway.trust.definition_hash import is_identical
+from deltamcp.gateway.trust.imitation import find_imitations
+from deltamcp.gateway.trust.review import ApprovalRecord, name_at
 
 _KINDS = {"tools": "tool", "prompts": "prompt", "instructions": "text"}
 _NAME_CHARS = 100

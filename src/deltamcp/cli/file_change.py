@@ -15,7 +15,7 @@ from deltamcp.cli.elicitation import read_choice
 from deltamcp.cli.output import print_text
 from deltamcp.client.configs.variables import find_references
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.installation import decode, editor_for
+from deltamcp.gateway.installation.installation import decode, editor_for
 from deltamcp.values import JSON
 
 MASK = "•••"

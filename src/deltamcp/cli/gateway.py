@@ -109,8 +109,8 @@ class GatewaySource(Struct, frozen=True):
 
     def load(self) -> DeltaServer:
         from deltamcp.gateway.gateway import Gateway
-        from deltamcp.gateway.ledger import Ledger
-        from deltamcp.gateway.ledger_file import LedgerFile
+        from deltamcp.gateway.ledger.ledger import Ledger
+        from deltamcp.gateway.ledger.ledger_file import LedgerFile
 
         found = self.read()
         log.redact_log(Secrets(found.secrets).redact)

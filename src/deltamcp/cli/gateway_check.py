@@ -14,11 +14,11 @@ from deltamcp.cli.progress import ProgressBar
 from deltamcp.client.configs.files import DISABLED
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.errors import ConfigurationError, DeltaError
-from deltamcp.gateway.approvals import Approvals, load
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_file import GatewayFile
-from deltamcp.gateway.imitation import find_imitations, similar_upstreams
-from deltamcp.gateway.review import review
+from deltamcp.gateway.trust.approvals import Approvals, load
+from deltamcp.gateway.trust.imitation import find_imitations, similar_upstreams
+from deltamcp.gateway.trust.review import review
 from deltamcp.gateway.upstream_items import is_offered
 from deltamcp.runtime.secrets import Secrets
 from deltamcp.upstreams.upstream import Upstream

@@ -10,11 +10,11 @@ from deltamcp.cli.output import print_text
 from deltamcp.cli.suggestion import suggest
 from deltamcp.client.configs.hosts import HOST_FILES, HostFile, Machine, host_id
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.install_plan import InstallPlan, InstallPlanner, ServerChoice, host_files
-from deltamcp.gateway.installation import Installation, MovedServers
-from deltamcp.gateway.installation_store import InstallationStore, write_host_file
-from deltamcp.gateway.installed_gateway import gateway_path, servers_path
-from deltamcp.gateway.permission_rules import PermissionRule
+from deltamcp.gateway.installation.install_plan import InstallPlan, InstallPlanner, ServerChoice, host_files
+from deltamcp.gateway.installation.installation import Installation, MovedServers
+from deltamcp.gateway.installation.installation_store import InstallationStore, write_host_file
+from deltamcp.gateway.installation.installed_gateway import gateway_path, servers_path
+from deltamcp.gateway.installation.permission_rules import PermissionRule
 from deltamcp.runtime.own_files import replace_own_file
 
 HOST_IDS = tuple(dict.fromkeys(host_id(host_file.host) for host_file in HOST_FILES))

@@ -4,9 +4,9 @@ import argparse
 
 from deltamcp import tokens
 from deltamcp.cli import output
-from deltamcp.gateway import ledger_figures
-from deltamcp.gateway.ledger_figures import GATEWAY, LedgerRows, Usage
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger import ledger_figures
+from deltamcp.gateway.ledger.ledger_figures import GATEWAY, LedgerRows, Usage
+from deltamcp.gateway.ledger.ledger_file import LedgerFile
 
 _HEADINGS = {"day": ["day"], "upstream": ["upstream"], "tool": ["upstream", "tool"]}
 _NOTHING = "Nothing is counted yet. Run delta-mcp gateway, and call a tool through it."

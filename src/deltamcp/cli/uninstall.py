@@ -9,9 +9,9 @@ from deltamcp.cli.file_change import confirm, print_change
 from deltamcp.cli.output import print_text
 from deltamcp.client.configs.hosts import host_id, installed_folder
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.installation import Installation, Undone, digest_of, undo
-from deltamcp.gateway.installation_store import InstallationStore, write_host_file
-from deltamcp.gateway.installed_gateway import read_file
+from deltamcp.gateway.installation.installation import Installation, Undone, digest_of, undo
+from deltamcp.gateway.installation.installation_store import InstallationStore, write_host_file
+from deltamcp.gateway.installation.installed_gateway import read_file
 
 
 class _Reversal(NamedTuple):

@@ -23,7 +23,7 @@ from deltamcp.client.configs.variables import VariableExpander
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_faults import ConfigFaults
-from deltamcp.gateway.host_entry import starts_gateway
+from deltamcp.gateway.installation.host_entry import starts_gateway
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.secrets import variable_secrets
 from deltamcp.upstreams.upstream_secrets import entry_secrets

@@ -15,31 +15,31 @@ from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.approvals import Approvals
 from deltamcp.gateway.catalogue_cache import CatalogueCache, StoredContentLines
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway_instructions import gateway_instructions
 from deltamcp.gateway.known_catalogues import KnownCatalogues
-from deltamcp.gateway.ledger import Ledger
-from deltamcp.gateway.quarantine import Quarantine
+from deltamcp.gateway.ledger.ledger import Ledger
 from deltamcp.gateway.resource_subscriptions import ResourceSubscriptions
+from deltamcp.gateway.trust.approvals import Approvals
+from deltamcp.gateway.trust.quarantine import Quarantine
 from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer, log_in_operations
 from deltamcp.gateway.upstream_resources import SeenUris, UnlistedResources, UpstreamResource
 from deltamcp.limits import Limits
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
-from deltamcp.upstreams.login_upstream import LoginUpstream
+from deltamcp.upstreams.logins.login_upstream import LoginUpstream
+from deltamcp.upstreams.logins.sealed_logins import KEEP_SECONDS, SealedLogins
 from deltamcp.upstreams.outside_request import OutsideRequest
 from deltamcp.upstreams.parked_calls import ParkedCalls
-from deltamcp.upstreams.sealed_logins import KEEP_SECONDS, SealedLogins
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import LOCAL, Kind, Principal
 from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
     from deltamcp.gateway.login_pages import LoginPages
-    from deltamcp.upstreams.user_login import UserLogin
+    from deltamcp.upstreams.logins.user_login import UserLogin
 
 _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
 """The names of tools that the server itself may have."""
@@ -138,7 +138,7 @@ class Gateway:
             raise ConfigurationError(f'{config.name}: auth = "oauth" is for servers with a url.')
 
         def make_login(principal: Principal) -> "UserLogin":
-            from deltamcp.upstreams.user_login import UserLogin, local_login
+            from deltamcp.upstreams.logins.user_login import UserLogin, local_login
 
             if principal is LOCAL:
                 return local_login(config.name, url)

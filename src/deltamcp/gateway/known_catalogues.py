@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from deltamcp.errors import DeltaError
 from deltamcp.gateway.catalogue_cache import CatalogueCache
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.quarantine import Quarantine
+from deltamcp.gateway.trust.quarantine import Quarantine
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import Kind

@@ -24,7 +24,7 @@ from deltamcp.errors import UnauthorizedError
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_messages import Receive, Scope, Send
 from deltamcp.transports.open_pages import AsgiApp
-from deltamcp.upstreams.browser_login import BrowserLogin
+from deltamcp.upstreams.logins.browser_login import BrowserLogin
 from deltamcp.values import Principal
 
 START_PATH = "/upstream-login"

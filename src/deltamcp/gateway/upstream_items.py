@@ -16,7 +16,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_segments
 from deltamcp.gateway.upstream_resources import SeenUris, UpstreamResource, complete
-from deltamcp.upstreams.login_upstream import LoginUpstream
+from deltamcp.upstreams.logins.login_upstream import LoginUpstream
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON, RawResult

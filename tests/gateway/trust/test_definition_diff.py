@@ -6,7 +6,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 from deltamcp.catalog.clean_text import clean
-from deltamcp.gateway.definition_diff import diff_lines
+from deltamcp.gateway.trust.definition_diff import diff_lines
 
 TOOL: dict[str, Any] = {
     "name": "find",

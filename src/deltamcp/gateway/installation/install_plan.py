@@ -18,8 +18,8 @@ from deltamcp.client.configs.hosts import (
 )
 from deltamcp.client.configs.server_maps import ServerMap, find_server_maps
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.host_entry import find_program, make_entry
-from deltamcp.gateway.installation import (
+from deltamcp.gateway.installation.host_entry import find_program, make_entry
+from deltamcp.gateway.installation.installation import (
     Installation,
     MovedServers,
     check_edit,
@@ -32,15 +32,15 @@ from deltamcp.gateway.installation import (
     with_members,
     without_empty,
 )
-from deltamcp.gateway.installed_gateway import gateway_path, make_files, read_file, servers_path
-from deltamcp.gateway.movable_servers import (
+from deltamcp.gateway.installation.installed_gateway import gateway_path, make_files, read_file, servers_path
+from deltamcp.gateway.installation.movable_servers import (
     Restrictions,
     approval_keys,
     may_need_login,
     read_restrictions,
     reason_to_stay,
 )
-from deltamcp.gateway.permission_rules import PermissionRule, denied_tools, find_rules
+from deltamcp.gateway.installation.permission_rules import PermissionRule, denied_tools, find_rules
 from deltamcp.values import JSON
 
 ENTRY_NAME, PROJECT_ENTRY_NAME, LOCAL_ENTRY_NAME = "delta-mcp", "delta-mcp-project", "delta-mcp-local"

@@ -8,10 +8,10 @@ import pytest
 
 from deltamcp import connect
 from deltamcp.errors import CallFailedError, PeerError
-from deltamcp.gateway.approvals import Approvals
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.quarantine import ABSENCES
-from deltamcp.gateway.review import Verdict
+from deltamcp.gateway.trust.approvals import Approvals
+from deltamcp.gateway.trust.quarantine import ABSENCES
+from deltamcp.gateway.trust.review import Verdict
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from tests.support.conditions import wait_until
 from tests.support.listing_upstream import ListingUpstream, gateway, tool

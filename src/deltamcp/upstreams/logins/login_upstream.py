@@ -13,7 +13,7 @@ from deltamcp.values import JSON, LOCAL, Kind, Principal, RawResult
 from deltamcp.wire import jsonrpc
 
 if TYPE_CHECKING:
-    from deltamcp.upstreams.user_login import UserLogin
+    from deltamcp.upstreams.logins.user_login import UserLogin
 
 _MAX_LOGINS = 10_000
 """The users whose logins are in memory; of further ones, that of the user who called least recently is read again."""

@@ -12,7 +12,7 @@ import msgspec
 from deltamcp.client.configs.files import MAX_FILE_BYTES
 from deltamcp.client.configs.hosts import host_id
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.installation import Installation
+from deltamcp.gateway.installation.installation import Installation
 from deltamcp.runtime.own_files import read_own_file, replace_own_file
 from deltamcp.runtime.user_folders import user_folder
 

@@ -9,8 +9,8 @@ import tomlkit
 
 from deltamcp.client.configs import jsonc_edit, toml_edit
 from deltamcp.client.configs.hosts import MCP_SERVERS_KEY, installed_folder
-from deltamcp.gateway.installation import MovedServers, decode, members_at
-from deltamcp.gateway.movable_servers import Restrictions
+from deltamcp.gateway.installation.installation import MovedServers, decode, members_at
+from deltamcp.gateway.installation.movable_servers import Restrictions
 from deltamcp.values import JSON
 
 _SERVERS_KEYS = (MCP_SERVERS_KEY,)

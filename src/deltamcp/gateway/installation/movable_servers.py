@@ -8,7 +8,7 @@ from deltamcp.client.configs.entries import normalize_entry
 from deltamcp.client.configs.files import DISABLED
 from deltamcp.client.configs.variables import find_references
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.host_entry import starts_gateway
+from deltamcp.gateway.installation.host_entry import starts_gateway
 from deltamcp.runtime.user_keyring import load_secret
 from deltamcp.values import JSON
 

@@ -9,7 +9,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.definition_hash import Variance, definition_hash, is_identical, pointer, varying_numbers
+from deltamcp.gateway.trust.definition_hash import Variance, definition_hash, is_identical, pointer, varying_numbers
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON
 

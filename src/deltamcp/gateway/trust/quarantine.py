@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt
 from deltamcp.errors import ConfigurationError, DeltaError
-from deltamcp.gateway.approvals import Approvals
 from deltamcp.gateway.catalogue_cache import StoredReview
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.definition_hash import pointer
-from deltamcp.gateway.imitation import Imitation, find_imitations, similar_upstreams
-from deltamcp.gateway.review import INSTRUCTIONS, Review, Verdict
+from deltamcp.gateway.trust.approvals import Approvals
+from deltamcp.gateway.trust.definition_hash import pointer
+from deltamcp.gateway.trust.imitation import Imitation, find_imitations, similar_upstreams
+from deltamcp.gateway.trust.review import INSTRUCTIONS, Review, Verdict
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamOffer
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.ledger_figures import LedgerKey, LedgerRows, Usage
+from deltamcp.gateway.ledger.ledger_figures import LedgerKey, LedgerRows, Usage
 from deltamcp.runtime.user_folders import user_folder
 
 KEPT_DAYS = 400

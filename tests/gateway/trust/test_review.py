@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.review import Verdict, review, with_varying_numbers
+from deltamcp.gateway.trust.review import Verdict, review, with_varying_numbers
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 
 CONFIG = UpstreamConfig(name="books", entry={"command": "books"})

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.client.configs.hosts import Machine
-from deltamcp.gateway.permission_rules import denied_tools, find_rules, match_claude_rule
+from deltamcp.gateway.installation.permission_rules import denied_tools, find_rules, match_claude_rule
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,15 @@ from deltamcp.client.configs.entries import normalize_entry
 from deltamcp.client.configs.hosts import HOST_FILES, HostFile, Machine, host_id
 from deltamcp.client.configs.variables import VariableExpander
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.host_entry import find_program, make_entry, starts_gateway
-from deltamcp.gateway.install_plan import InstallPlanner, ServerChoice, host_files
-from deltamcp.gateway.installation import decode, editor_for, undo
-from deltamcp.gateway.movable_servers import Restrictions, may_need_login, read_restrictions, reason_to_stay
+from deltamcp.gateway.installation.host_entry import find_program, make_entry, starts_gateway
+from deltamcp.gateway.installation.install_plan import InstallPlanner, ServerChoice, host_files
+from deltamcp.gateway.installation.installation import decode, editor_for, undo
+from deltamcp.gateway.installation.movable_servers import (
+    Restrictions,
+    may_need_login,
+    read_restrictions,
+    reason_to_stay,
+)
 
 ENTRY = {"command": "npx", "args": ["-y", "thing"], "env": {"KEY": "value"}}
 
@@ -134,7 +139,7 @@ def test_a_server_that_needs_its_host_stays(entry, reason):
 
 
 def test_a_server_whose_input_is_in_the_keyring_moves(monkeypatch):
-    monkeypatch.setattr("deltamcp.gateway.movable_servers.load_secret", {"k": "v"}.get)
+    monkeypatch.setattr("deltamcp.gateway.installation.movable_servers.load_secret", {"k": "v"}.get)
     assert reason_to_stay({"command": "x", "env": {"K": "${input:k}"}}) is None
     assert reason_to_stay({"command": "x", "env": {"K": "${input:other}"}}) is not None
 

@@ -8,7 +8,7 @@ from deltamcp.client.oauth.server_access import ServerAccess, server_key
 from deltamcp.client.oauth.token_storage import TokenStorage, UserStorage
 from deltamcp.context import Context
 from deltamcp.errors import InputDeclinedError, UnauthorizedError, UpstreamError
-from deltamcp.upstreams.browser_login import BrowserLogin
+from deltamcp.upstreams.logins.browser_login import BrowserLogin
 
 
 class LoginPlace(Protocol):

@@ -22,9 +22,9 @@ from deltamcp.catalog.disclosure import definition_tokens
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.errors import DeltaError
-from deltamcp.gateway import ledger_figures
-from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, UNKNOWN, LedgerKey, LedgerTotals, Usage
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger import ledger_figures
+from deltamcp.gateway.ledger.ledger_figures import GATEWAY, LISTED, UNKNOWN, LedgerKey, LedgerTotals, Usage
+from deltamcp.gateway.ledger.ledger_file import LedgerFile
 from deltamcp.results import content
 from deltamcp.results.result_tokens import count_result
 from deltamcp.values import Answer, Outcome, Page, RawResult, ToolResult

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from deltamcp import connect
-from deltamcp.gateway.imitation import find_imitations, similar_upstreams, skeleton
+from deltamcp.gateway.trust.imitation import find_imitations, similar_upstreams, skeleton
 from tests.support.conditions import wait_until
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
 
@@ -109,8 +109,8 @@ async def test_imitations_are_told(tmp_path, caplog, monkeypatch):
 
 
 async def test_a_policy_keeps_imitations_out_until_they_are_approved(tmp_path):
-    from deltamcp.gateway.approvals import Approvals
-    from deltamcp.gateway.review import approve
+    from deltamcp.gateway.trust.approvals import Approvals
+    from deltamcp.gateway.trust.review import approve
 
     github = ListingUpstream(tmp_path, "github", tools=[tool("create_issue")]).config()
     evil = ListingUpstream(tmp_path, "evil", tools=[tool("create_isue")]).config(on_imitation="quarantine")

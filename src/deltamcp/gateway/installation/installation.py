@@ -11,7 +11,7 @@ from msgspec import Struct
 from deltamcp.client.configs import jsonc_edit, toml_edit
 from deltamcp.client.configs.entries import normalize_entry
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.host_entry import starts_gateway
+from deltamcp.gateway.installation.host_entry import starts_gateway
 from deltamcp.values import JSON
 
 

@@ -1,0 +1,1 @@
+"""Which definitions of upstreams may be offered: what was approved, what changed since, what imitates another."""

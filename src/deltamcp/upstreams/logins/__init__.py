@@ -1,0 +1,1 @@
+"""The logins of users at upstreams that want one."""
