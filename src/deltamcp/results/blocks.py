@@ -27,15 +27,20 @@ def visible_texts(result: ToolResult) -> list[str]:
 
 
 def fits(result: ToolResult, policy: ResolvedPolicy, work: Work) -> bool:
-    return _cost(result, policy, work) <= policy.max_tokens
+    return policy.budget.admits(*_counted_texts(result, policy, work))
 
 
 def _cost(result: ToolResult, policy: ResolvedPolicy, work: Work) -> int:
+    return policy.budget.cost_of(_counted_texts(result, policy, work))
+
+
+def _counted_texts(result: ToolResult, policy: ResolvedPolicy, work: Work) -> list[str]:
+    """Return what a host may show of a result, after counting the steps that counting its tokens takes."""
     texts, budget = visible_texts(result), policy.budget
     work.spend(len(texts))
     for text in texts:
         budget.spend_count(text, work)
-    return budget.cost_of(texts)
+    return texts
 
 
 def truncate_blocks(

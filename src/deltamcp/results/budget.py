@@ -44,11 +44,13 @@ class Budget(Struct, frozen=True):
         joined = self.cost("\n".join(parts))
         return joined if joined > self.tokens else max(joined, sum(map(self.cost, parts)))
 
-    def admits(self, text: str) -> bool:
+    def admits(self, *parts: str) -> bool:
+        """Return whether the texts together, by `cost_of`, are within the budget."""
         # The first count loads the vocabulary for a third of a second, which a small text can do without.
+        text = "\n".join(filter(None, parts))
         if len(text) <= self.max_chars and tokens.max_count(text, self.model) <= self.tokens:
             return True
-        return self.cost(text) <= self.tokens
+        return self.cost_of(parts) <= self.tokens
 
 
 def find_largest(

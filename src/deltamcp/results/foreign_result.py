@@ -37,6 +37,8 @@ def _parse_content(item: Any) -> Content:
     """Converts a content block if the conversion loses nothing; else returns the object as the server sent it."""
     if not isinstance(item, dict):
         return Text(jsonrpc.encode(item).decode())
+    if len(item) == 2 and item.get("type") == "text" and isinstance(item.get("text"), str):  # as most blocks are
+        return Text(item["text"])
     try:
         content = _parse_embedded(item) if item.get("type") == "resource" else msgspec.convert(item, _FlatContent)
     except (msgspec.ValidationError, KeyError, TypeError):

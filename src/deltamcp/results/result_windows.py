@@ -59,7 +59,7 @@ def whole_window(
         window = frame.make_window("whole", document.decode_counted(data, work), 0, 1, 1)
     else:
         return None
-    return window if frame.cost(window) <= policy.max_tokens else None
+    return window if frame.fits(window) else None
 
 
 def _has_more_rows(data: bytes, rows: Sequence[str] | None, policy: ResolvedPolicy, value: Any, work: Work) -> bool:

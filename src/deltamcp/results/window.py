@@ -90,10 +90,17 @@ class Frame(Struct, frozen=True):
 
     def cost(self, window: Window) -> int:
         """Return the tokens of the whole reply: every text that a host may show to the model."""
+        return self.budget.cost_of(self._counted_parts(window))
+
+    def fits(self, window: Window) -> bool:
+        """Return whether the whole reply is within the budget."""
+        return self.budget.admits(*self._counted_parts(window))
+
+    def _counted_parts(self, window: Window) -> list[str]:
+        """Return the texts of the reply, after counting the steps that counting their tokens takes."""
         parts = [*window.texts, self.other_text]
         if self.structured and window.value is not UNSET:
             parts.append(jsonrpc.encode(window.value).decode())
-        budget = self.budget
         for part in parts:
-            budget.spend_count(part, self.work)
-        return budget.cost_of(parts)
+            self.budget.spend_count(part, self.work)
+        return parts
