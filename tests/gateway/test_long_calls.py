@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from deltamcp.catalog.remote_items import RemoteOperation
+from deltamcp.client.client import DeltaClient
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from tests.support import task_server
@@ -123,6 +124,28 @@ async def test_cancelling_the_promise_cancels_a_call_that_is_no_task_upstream(ta
         await wait_until(lambda: tasks.log() == ["plain hang"], "the upstream's run")
         await modern(client, "tasks/cancel", taskId=made["taskId"])
         await wait_until(lambda: tasks.log() == ["plain hang", "plain hang stopped"], "the end of the upstream's run")
+
+
+async def test_cancelling_the_promise_cancels_the_task_of_the_upstream_while_it_asks(
+    tasks: TaskGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancelled: list[Any] = []
+    request = DeltaClient.request
+
+    async def noting(self: DeltaClient, method: str, params: Any = None, **options: Any) -> Any:
+        answer = await request(self, method, params, **options)
+        if method == "tasks/cancel":
+            cancelled.append(await request(self, "tasks/get", params))
+        return answer
+
+    monkeypatch.setattr(DeltaClient, "request", noting)
+    async with tasks.client("modern") as client:
+        made = await modern(client, "tools/call", name="greet", arguments={}, task={})
+        await settle(client, made["taskId"], "input_required")
+        await modern(client, "tasks/cancel", taskId=made["taskId"])
+        assert (await settle(client, made["taskId"]))[-1]["status"] == "cancelled"
+        await wait_until(lambda: bool(cancelled), "the upstream's end of the task")
+    assert [one["status"] for one in cancelled] == ["cancelled"]
 
 
 async def test_a_client_that_leaves_cancels_the_task_that_it_waited_for(tasks: TaskGateway) -> None:

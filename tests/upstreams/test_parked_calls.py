@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec.structs import replace
 
 from deltamcp.context import InputPending
 from deltamcp.errors import UpstreamError
@@ -18,7 +19,14 @@ from deltamcp.upstreams import parked_calls
 from deltamcp.wire import jsonrpc
 from tests.support import fake_stdio
 from tests.support.conditions import advance_clock, wait_until
-from tests.support.fake_upstream import FrontClient, fake_gateway, front_client, fronted, upstream_config
+from tests.support.fake_upstream import (
+    CAPABILITIES_KEY,
+    FrontClient,
+    fake_gateway,
+    front_client,
+    fronted,
+    upstream_config,
+)
 from tests.support.forwarded_call import promised_context
 from tests.support.raw_client import META
 
@@ -155,6 +163,36 @@ async def test_the_gateways_end_ends_parked_calls(tmp_path: Path) -> None:
 
 
 # Behind a promise
+
+
+async def test_cancelling_the_promise_ends_the_parked_call_at_the_upstream(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    config = replace(upstream_config("handshake", log=log), sync_seconds=0.0)
+    capabilities: dict[str, Any] = {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+    meta = {**META, CAPABILITIES_KEY: capabilities}
+    gateway = Gateway(GatewayConfig(upstreams=[config], disclosure="full"))
+    async with front_client(gateway, "modern", capabilities) as client:
+        made = (await client.begin("ask", ASK))["result"]
+        assert made["resultType"] == "task", made
+        while True:
+            state = (await client.raw.call("tasks/get", taskId=made["taskId"], _meta=meta))["result"]
+            if state["status"] == "input_required":
+                break
+            await asyncio.sleep(0.02)
+        assert not fake_stdio.messages(log, "notifications/cancelled")
+        await client.raw.call("tasks/cancel", taskId=made["taskId"], _meta=meta)
+        await wait_until(lambda: bool(fake_stdio.messages(log, "notifications/cancelled")), "the cancellation")
+    [answer] = [message for message in fake_stdio.messages(log) if message.get("id") == "q1"]
+    assert answer["result"] == {"action": "cancel"}
+
+
+async def test_a_caller_who_can_no_longer_be_asked_ends_the_call(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with fronted("modern", "handshake", log) as client:
+        inputs = await park(client)
+        client.capabilities = {}
+        await client.resume("ask", ASK, **inputs)
+        await wait_until(lambda: bool(fake_stdio.messages(log, "notifications/cancelled")), "the cancellation")
 
 
 async def test_a_call_behind_a_promise_is_parked_and_resumed_too(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from deltamcp.calls.call_spans import CONTEXT_KEYS
 from deltamcp.calls.promise_asks import UNKNOWN_PROMISE, PromiseAsks
@@ -59,7 +60,7 @@ class PromiseCalls:
         self, tool_calls: ToolCalls, store: PromiseStore, queue: PromiseQueue, catalog: Catalog, limits: Limits
     ) -> None:
         self.store = store
-        self._outcomes = PromiseOutcomes(store, limits)
+        self._outcomes = PromiseOutcomes(store, catalog, limits)
         self._runs = PromiseRuns(tool_calls, store, self._outcomes, queue, catalog, limits)
         self._asks = PromiseAsks(store, self._runs, self._outcomes, limits)
         self.run = self._runs.run
@@ -140,7 +141,7 @@ class PromiseCalls:
                     return _not_called(call.name, ToolErrorCode.INTERNAL, "calls cannot be queued now")
                 found = await self._asks.wait(key, made, watch, _sync_seconds(operation, wish), request)
             if found is not None and found.questions and name is None and _may_ask_first(operation, wish):
-                self._start(self._cancel_unseen(key))
+                self._start(self._cancel_unseen(key, is_asked_again=True))
                 return self._tool_calls.ask(InputPending(found.questions, found.memo), call)
             outcome = await self._asks.settle(token, key, found, request)
         except StoreError as error:
@@ -223,14 +224,16 @@ class PromiseCalls:
         with contextlib.suppress(StoreError):  # it expires
             await self.store.forget(key, ended)
 
-    async def _cancel_unseen(self, key: str) -> None:
+    async def _cancel_unseen(self, key: str, is_asked_again: bool = False) -> None:
+        """Cancels a call whose token nobody has; `is_asked_again` if the next request of its client has its memo."""
         seconds = self._limits.promise_result_seconds
         with contextlib.suppress(StoreError):
             cancelled = await self.store.update(
                 key, lambda current: record.cancel(current, self.store.clock(), seconds)
             )
             if cancelled is not None and cancelled.record.status.is_final:
-                await self._drop(key, cancelled.record)
+                ended = cancelled.record
+                await self._drop(key, replace(ended, memo=None) if is_asked_again else ended)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

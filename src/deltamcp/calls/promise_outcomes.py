@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from deltamcp.calls.failures import log_failure
+from deltamcp.catalog.catalog import Catalog
 from deltamcp.errors import Fault, ToolErrorCode
 from deltamcp.limits import Limits
 from deltamcp.promises import record, stored_outcome
@@ -33,8 +34,9 @@ def error_outcome(code: ToolErrorCode, text: str, *, retryable: bool = False) ->
 class PromiseOutcomes:
     """Writes outcomes and questions of runs. A run that is no longer its worker's changes nothing."""
 
-    def __init__(self, store: PromiseStore, limits: Limits) -> None:
+    def __init__(self, store: PromiseStore, catalog: Catalog, limits: Limits) -> None:
         self._store = store
+        self._catalog = catalog
         self._limits = limits
 
     async def write(self, key: str, started: PromiseRecord, outcome: Outcome | None) -> None:
@@ -109,9 +111,22 @@ class PromiseOutcomes:
     async def release(self, key: str, ended: PromiseRecord) -> None:
         """Deletes the call of a promise that has ended; if that fails, it expires."""
         try:
+            if ended.memo is not None and ended.status is PromiseStatus.CANCELLED:
+                await self._abandon(key, ended)
             await self._store.delete_call(key, ended)
         except StoreError as error:
             logger.debug("the call of a promise stays until it expires: %s", error)
+
+    async def _abandon(self, key: str, cancelled: PromiseRecord) -> None:
+        """Ends what a run left elsewhere for the next one, which does not come."""
+        operation = self._catalog.operations.get(cancelled.operation)
+        call = await self._store.read_call(key, cancelled)
+        if operation is None or operation.abandon is None or call is None:
+            return
+        try:
+            await operation.abandon(cancelled.memo, call.principal.restore())
+        except Exception:
+            logger.exception("what the promise %s waits for could not be ended", shown_key(key))
 
 
 def _too_large(operation: str, size: int) -> Answer:

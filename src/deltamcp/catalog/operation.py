@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from msgspec import to_builtins
@@ -26,7 +26,7 @@ from deltamcp.results.policy import (
     resolve_policy,
     size_hint,
 )
-from deltamcp.values import CONTENT_TYPES, JSON, PROMISES_KEY, Icon, ResultShape
+from deltamcp.values import CONTENT_TYPES, JSON, PROMISES_KEY, Icon, Principal, ResultShape
 from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
 
@@ -107,6 +107,7 @@ class Operation:
         "_output_type",
         "_return_annotation",
         "_summary_source",
+        "abandon",
         "consent_policy",
         "examples",
         "function",
@@ -158,6 +159,8 @@ class Operation:
         self._declared = declared
         self.origin: Any = None
         """Where the operation was registered, if its server is mounted."""
+        self.abandon: Callable[[JSON, Principal], Awaitable[None]] | None = None
+        """Ends what the function left elsewhere for a principal, by its memo, when it asked what nobody will answer."""
         self.function = function
         self.name = options.get("name") or function_name(function)
         self.timeout = options.get("timeout")

@@ -54,7 +54,9 @@ class RemoteOperation(Operation):
         super().__init__(function, object, function_shape=_SHAPE, definition=listed, **options)
 
     def with_name(self, name: str, id_: str, policy: ResultPolicy | None) -> "RemoteOperation":
-        return RemoteOperation(self.function, self._definition, **self._named_options(name, id_, policy))
+        named = RemoteOperation(self.function, self._definition, **self._named_options(name, id_, policy))
+        named.abandon = self.abandon
+        return named
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         if None not in arguments.values():

@@ -225,7 +225,9 @@ def _operation(offer: UpstreamOffer, seen: SeenUris, tool: dict[str, JSON], name
     schema = tool.get("inputSchema")
     headers = declared_headers(name_there, schema) if isinstance(schema, dict) else ()
     call = functools.partial(_call, offer.upstream, seen, name_there, is_repeatable(tool), headers, _task_support(tool))
-    return RemoteOperation(call, tool, **options)
+    operation = RemoteOperation(call, tool, **options)
+    operation.abandon = offer.upstream.abandon
+    return operation
 
 
 def _prompt(offer: UpstreamOffer, seen: SeenUris, prompt: dict[str, JSON], name: str, shown: str) -> RemotePrompt:

@@ -164,7 +164,7 @@ def ask(
     if not is_run(record, attempt) or not questions:
         return None
     if record.cancel_requested:
-        return end(record, PromiseStatus.CANCELLED, "", now, seconds)
+        return end(replace(record, memo=memo), PromiseStatus.CANCELLED, "", now, seconds)
     return replace(
         _extend(record, now + seconds),
         status=PromiseStatus.INPUT_REQUIRED,
@@ -214,7 +214,7 @@ def finish(
 
 
 def end(record: PromiseRecord, status: PromiseStatus, outcome: str, now: float, seconds: float) -> PromiseRecord | None:
-    """The call ends in a final state, whether it ran or not."""
+    """The call ends in a final state, whether it ran or not; what the memo of a cancelled one names can be ended."""
     if status not in NEXT[record.status] or not status.is_final:
         return None
     return replace(
@@ -224,7 +224,7 @@ def end(record: PromiseRecord, status: PromiseStatus, outcome: str, now: float, 
         questions={},
         drafts={},
         answers={},
-        memo=None,
+        memo=record.memo if status is PromiseStatus.CANCELLED else None,
         worker="",
     )
 

@@ -170,6 +170,9 @@ class ForwardedRequest:
                 answers = await context.ask(**call.questions)
             except InputPending as pending:
                 raise InputPending(pending.requests, {"parked": parked_calls.park(call)}) from None
+            except BaseException:  # the caller cannot be asked any more
+                call.cancel()
+                raise
             call.resume(context, answers)
         else:
             if "visits" in memo:

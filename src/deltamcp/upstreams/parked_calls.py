@@ -7,6 +7,7 @@ Between the two, the upstream's call is parked in this process: bounded in numbe
 import asyncio
 import secrets
 from collections.abc import Coroutine, Hashable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -158,7 +159,7 @@ class ParkedCalls:
             call.cancel()
             raise UpstreamError(_TOO_MANY, retryable=True)
         id_ = secrets.token_urlsafe(16)
-        self._calls[id_] = call, asyncio.get_running_loop().call_later(self._seconds, self._expire, id_)
+        self._calls[id_] = call, asyncio.get_running_loop().call_later(self._seconds, self.drop, id_)
         return id_
 
     def take(self, id_: JSON) -> ParkedCall:
@@ -174,9 +175,10 @@ class ParkedCalls:
         timer.cancel()
         return call
 
-    def _expire(self, id_: str) -> None:
-        call, _ = self._calls.pop(id_)
-        call.cancel()
+    def drop(self, id_: JSON) -> None:
+        """Cancels a call, if it is parked here."""
+        with suppress(UpstreamError):
+            self.take(id_).cancel()
 
     def close(self) -> None:
         """Cancels all of them."""

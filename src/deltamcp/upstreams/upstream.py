@@ -45,6 +45,7 @@ _MAX_SENDS = 3
 _MAX_ERROR_CHARS = 500
 _MAX_ERROR_STEPS = 100_000
 """The work of a search for secrets in the data of an error; data that takes more is left out."""
+_ABANDON_SECONDS = 5.0
 _AGAIN = "try again later."
 _CHECK = "check whether the call took effect before you try again."
 
@@ -180,6 +181,20 @@ class Upstream:
                 f"The server {self.name} behind this operation answered with more than can be read; check whether the "
                 "call took effect, and ask for less."
             ) from None
+
+    async def abandon(self, memo: JSON, principal: Principal) -> None:
+        """Ends what a request of a principal left for its next round, which does not come: a parked call, a task."""
+        if not isinstance(memo, dict):
+            return
+        if "parked" in memo:
+            self._parked_calls.drop(memo["parked"])
+        connection = self._clients.get(principal)
+        if "task" in memo and connection is not None:
+            from deltamcp.upstreams.upstream_task import cancel_task
+
+            with connection.in_use(), suppress(NotReadyError, UnreachableError, TimeoutError):
+                async with asyncio.timeout(_ABANDON_SECONDS):
+                    await cancel_task(await connection.ready(), memo["task"])
 
     def _remote_error(self, error: PeerError, method: str) -> RemoteError:
         """Returns the upstream's error for the caller, without secrets."""

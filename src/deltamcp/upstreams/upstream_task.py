@@ -2,8 +2,8 @@
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, aclosing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
 from typing import Any, TypeAlias
 
 from deltamcp.client.call_state import CallState, ended_state, parse_task
@@ -55,6 +55,9 @@ async def call_tool(
     resume = functools.partial(forward, parked_calls=parked_calls, in_use=in_use)
     follow = functools.partial(_await_task, client, context, str(params.get("name")), resume)
     memo = context.memo
+    if isinstance(memo, dict) and "parked" in memo and _TASK in memo:
+        async with _task_of_caller(client, memo[_TASK]):
+            return _without_related_task(await resume(client, "tasks/result", {"taskId": memo[_TASK]}, context))
     if isinstance(memo, dict) and _TASK in memo:
         return await follow(CallState(memo[_TASK], "input_required", questions=memo["requests"]))
     server = client.server
@@ -67,8 +70,7 @@ async def call_tool(
         return await follow(parse_task(result.fields["task"]))
     if server.era is Era.MODERN and result.fields.get("resultType") == "task":
         return await follow(parse_task(result.fields))
-    # A call that was parked while it waited for its task ends here.
-    return _without_related_task(result) if as_task else result
+    return result
 
 
 async def _await_task(
@@ -78,26 +80,40 @@ async def _await_task(
     protocol = _CallerTasks(client, context, forward_request)
     pending = PendingCall(name, state, lambda: protocol, _CallerAnswers(context, state.token), _no_reply, _no_value)
     changes = 0
-    try:
-        async with aclosing(pending.updates()) as updates:
-            async for one in updates:
-                changes += 1
-                if one.progress is not None:
-                    await context.progress(one.progress, one.total, one.message)
-                elif one.message is not None:  # MCP's tasks have words, and no figures
-                    await context.progress(changes, None, one.message)
-    except (InputPending, ConnectionLostError, UnreachableError):
-        raise
-    except BaseException:
-        with suppress(ClientError, PeerError, TimeoutError):
-            async with asyncio.timeout(_CANCEL_SECONDS):
-                await pending.cancel()
-        raise
+    async with _task_of_caller(client, state.token), aclosing(pending.updates()) as updates:
+        async for one in updates:
+            changes += 1
+            if one.progress is not None:
+                await context.progress(one.progress, one.total, one.message)
+            elif one.message is not None:  # MCP's tasks have words, and no figures
+                await context.progress(changes, None, one.message)
     if pending.state.error is not None:
         raise peer_error(pending.state.error)
     if pending.state.result is None:
         raise UpstreamError(f"{name} did not end: the server behind it cancelled the call.")
     return RawResult(jsonrpc.encode(pending.state.result), pending.state.result)
+
+
+@asynccontextmanager
+async def _task_of_caller(client: DeltaClient, id_: JSON) -> AsyncIterator[None]:
+    """Cancels a task whose caller's call fails or is cancelled meanwhile; if the caller is asked, the memo names it."""
+    try:
+        yield
+    except InputPending as pending:
+        memo = pending.memo if isinstance(pending.memo, dict) else {}
+        raise InputPending(pending.requests, {**memo, _TASK: id_}) from None
+    except (ConnectionLostError, UnreachableError):
+        raise
+    except BaseException:
+        await cancel_task(client, id_)
+        raise
+
+
+async def cancel_task(client: DeltaClient, id_: JSON) -> None:
+    """Cancels a task of an upstream, unless that takes long or the upstream refuses."""
+    with suppress(ClientError, PeerError, TimeoutError):
+        async with asyncio.timeout(_CANCEL_SECONDS):
+            await client.request("tasks/cancel", {"taskId": id_}, timeout=_ASK_SECONDS)
 
 
 class _CallerTasks:
