@@ -326,3 +326,11 @@ async def test_a_server_whose_life_cannot_begin_says_why():
     with pytest.raises(RuntimeError, match="no database"):
         async with connect(DeltaServer("x", lifespan=broken)):
             pass
+
+
+async def test_an_entry_may_name_delta_mcp_though_it_is_not_on_the_path(tmp_path, monkeypatch):
+    server = tmp_path / "server.py"
+    server.write_text("from deltamcp import DeltaServer\nserver = DeltaServer('found')\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with connect({"command": "delta-mcp", "args": ["serve", str(server)]}) as client:
+        assert client.server.name == "found"

@@ -51,6 +51,10 @@ _INHERITED_VARIABLES = re.compile(
 commonly hold secrets."""
 
 
+# -P: modules of the current directory do not hide those that this library imports.
+_OWN_PROGRAM = (sys.executable, "-P", "-m", "deltamcp")
+
+
 class Program(Struct, frozen=True):
     """A server that the client starts as a process."""
 
@@ -85,8 +89,10 @@ class Program(Struct, frozen=True):
                 name: value for name, value in inherited.items() if _INHERITED_VARIABLES.fullmatch(name)
             } | self.env
         # On Windows `npx` is a script with an extension, which only `which` finds.
-        program = shutil.which(self.command[0], path=inherited.get("PATH")) or self.command[0]
-        command = (program, *self.command[1:])
+        program = shutil.which(self.command[0], path=inherited.get("PATH"))
+        command = (program or self.command[0], *self.command[1:])
+        if program is None and self.command[0] == "delta-mcp":  # of an environment that is not on the PATH
+            command = (*_OWN_PROGRAM, *self.command[1:])
         return ProcessLink(self.label, command, inherited, self.cwd, quiet, limits, on_stderr, guard)
 
 
@@ -301,8 +307,7 @@ def is_python_file(text: str) -> bool:
 
 def served_command(file: str) -> tuple[str, ...]:
     """Returns the command that serves a file as `delta-mcp serve` does, in a process of its own."""
-    # -P: modules of the current directory do not hide those that this library imports.
-    return (sys.executable, "-P", "-m", "deltamcp", "serve", str(Path(file).expanduser()))
+    return (*_OWN_PROGRAM, "serve", str(Path(file).expanduser()))
 
 
 def _serve_file(file: str) -> Program:
