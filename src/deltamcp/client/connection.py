@@ -236,6 +236,11 @@ class ClientConnection:
         pending = self._pending.get(id_)
         return pending is not None and not pending.future.done()
 
+    def receive_detach(self, id_: RequestId) -> None:
+        pending = self._pending.get(id_)
+        if pending is not None and pending.sender is not None:
+            pending.notify(pending.sender.detach)
+
     def receive(self, message: Message | UnaddressedError, request_id: RequestId | None = None) -> None:
         match message:
             case Response():

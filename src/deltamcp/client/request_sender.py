@@ -25,3 +25,7 @@ class RequestSender(Protocol):
     def log(self, params: dict[str, JSON]) -> Awaitable[None] | None:
         """Takes the params of `notifications/message`."""
         ...
+
+    async def detach(self) -> None:
+        """Learns that the server has closed the request's stream early, and that the client reconnects later."""
+        ...

@@ -75,6 +75,9 @@ class WaitingCaller:
     async def log(self, params: dict[str, JSON]) -> None:
         await relay_log(params, self._context)
 
+    async def detach(self) -> None:
+        await self._context.detach()
+
 
 class ForwardedRequest:
     """A request of a caller, as it is sent to an upstream."""

@@ -34,3 +34,6 @@ class OutsideRequest:
 
     def log(self, params: dict[str, JSON]) -> None:
         self._sessions().log(params)
+
+    async def detach(self) -> None:
+        """Does nothing: no request has a stream."""

@@ -79,6 +79,9 @@ class ParkedCall:
         if self._context is not None:
             await self._context.progress(progress, total, message)
 
+    async def detach(self) -> None:
+        """Does nothing: callers whose calls are parked have no streams that they reconnect to."""
+
     def _wake(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)

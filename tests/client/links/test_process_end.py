@@ -34,6 +34,9 @@ class RecordingReceiver:
     def receive(self, message: Message | UnaddressedError, request_id: RequestId | None = None) -> None:
         self.heard.append(message)
 
+    def receive_detach(self, id_: RequestId) -> None:
+        raise AssertionError("a process has no stream of one request")
+
     def is_awaiting(self, id_: RequestId) -> bool:
         return True
 

@@ -131,6 +131,7 @@ class HttpLink:
         # MCP 2025-11-25: a client may resume a stream that closed early from its last event id. MCP 2026-07-28, whose
         # requests have the header `mcp-method`, does not allow it.
         while id_ is not None and end.last_event_id and "mcp-method" not in headers and self._receiver.is_awaiting(id_):
+            self._receiver.receive_detach(id_)
             await asyncio.sleep(end.retry_seconds)
             try:
                 resumed = await self._exchange(

@@ -99,6 +99,9 @@ class MessageReceiver(Protocol):
     def is_awaiting(self, id_: RequestId) -> bool:
         """Whether the client still waits for the response to this request."""
 
+    def receive_detach(self, id_: RequestId) -> None:
+        """Learns that the server has closed the stream of this request early, and that the link resumes it."""
+
     def fail_pending(self, error: ClientError) -> None:
         """Fails all pending requests with this error, because no more messages will come."""
 
