@@ -1,6 +1,7 @@
 """The server's lifespan: background tasks run while a transport is open, and end with it."""
 
 import asyncio
+import contextlib
 import gc
 
 from deltamcp.runtime.lifespan import ServerLifespan
@@ -84,3 +85,27 @@ async def test_a_call_cancelled_before_its_task_starts_leaves_nothing_behind(rec
         assert call.cancelled()
     gc.collect()
     assert [str(warning.message) for warning in recwarn] == []
+
+
+async def test_a_transport_that_gives_up_while_the_server_starts_ends_it():
+    ended, go_on = [], asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def author_lifespan():
+        await go_on.wait()
+        yield
+        ended.append(True)
+
+    lifespan = ServerLifespan(author_lifespan, lambda: Watchdog(60, lambda code: None))
+
+    async def serve():
+        async with lifespan.running():
+            pass
+
+    task = asyncio.create_task(serve())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.wait([task])
+    assert task.cancelled() and ended

@@ -133,7 +133,8 @@ class ServerLifespan:
             async with self._lifespan() if self._lifespan is not None else contextlib.nullcontext() as state:
                 async with self._running_tasks(), self._ending_call_tasks():
                     watchdog.start(asyncio.get_running_loop())
-                    ready.set_result(state)
+                    if not ready.cancelled():  # as the transport was, which then ends the lifespan
+                        ready.set_result(state)
                     await end.wait()
         except Exception as error:
             if ready.done():
