@@ -31,7 +31,7 @@ def test_what_was_stored_comes_back_in_the_same_order(cache):
     cache.store("one", ENTRY, CATALOGUE)
     found = cache.load("one", ENTRY)
     assert json.dumps(found.catalogue.tools) == json.dumps(CATALOGUE.tools)
-    assert found.catalogue == CATALOGUE and found.digest == CATALOGUE.digest and 0 <= found.age < 1000
+    assert found.catalogue == CATALOGUE and 0 <= found.age < 1000
 
 
 @given(JSON_VALUES)

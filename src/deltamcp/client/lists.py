@@ -197,7 +197,7 @@ class ServerLists:
         if capability not in self._connector.server.capabilities:
             return []
         try:
-            return await self.fetch_all(method, key)
+            return [item for item in await self.fetch_all(method, key) if isinstance(item, dict)]
         except PeerError as error:
             if error.code != FAULTS[Fault.UNKNOWN_METHOD].handshake:
                 raise

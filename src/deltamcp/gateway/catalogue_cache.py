@@ -19,7 +19,7 @@ from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
 
-_FORMAT = 1
+_FORMAT = 2
 """The number of this form of the files; a change of `CachedCatalogue` or `UpstreamCatalogue` needs another."""
 _MAX_BYTES = 256 * 1024 * 1024
 _MAX_LINES = 16
@@ -45,8 +45,6 @@ class CachedCatalogue(Struct, frozen=True, array_like=True):
     format: int
     written_at: float
     """In seconds since 1970."""
-    digest: str = ""
-    """That of the catalogue."""
     catalogue: UpstreamCatalogue | None = None
     """None if the upstream has never answered."""
     review: StoredReview | None = None
@@ -81,12 +79,11 @@ class CatalogueCache:
         review: StoredReview | None = None,
     ) -> None:
         """Writes what is known of an upstream, whole or not at all; logs why where it cannot."""
-        digest = "" if catalogue is None else catalogue.digest
-        encoded = msgspec.json.encode(CachedCatalogue(_FORMAT, time.time(), digest, catalogue, review))
         try:
+            encoded = msgspec.json.encode(CachedCatalogue(_FORMAT, time.time(), catalogue, review))
             replace_own_file(self._path(name, entry), encoded)
-        except OSError as error:
-            logger.warning("the list of %s is not kept: %s", name, error.strerror or type(error).__name__)
+        except (OSError, ValueError, RecursionError) as error:
+            logger.warning("the list of %s is not kept: %s", name, getattr(error, "strerror", None) or error)
 
     def _path(self, name: str, entry: Mapping[str, Any]) -> Path:
         identity = [

@@ -16,8 +16,11 @@ from deltamcp.values import Kind
 
 _FETCH_SECONDS = 120.0
 """How long an upstream may take to start and to list what it has."""
-_BURST_SECONDS = 0.05
-"""How long a refresh waits for further notices, as many servers announce each of their items."""
+_BURST_SECONDS, _LONGEST_BURST_SECONDS = 0.05, 60.0
+"""How long a refresh waits for further notices, as many servers announce each of their items. The wait doubles for one
+that announces changes without end."""
+_IDLE_SHARE = 10
+"""How many times as long as a refresh took nothing must be announced for the next to wait as short as the first."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 300.0
 """Between attempts to see an upstream that was never seen."""
 
@@ -119,12 +122,15 @@ class KnownCatalogues:
         return next(config.entry for config in self._configs if config.name == name)
 
     async def _keep(self, config: UpstreamConfig) -> None:
-        due, pause = self._due[config.name], _FIRST_PAUSE
+        due, now = self._due[config.name], asyncio.get_running_loop().time
+        pause, burst, quiet_at = _FIRST_PAUSE, _BURST_SECONDS, 0.0
         while True:
             await due.wait()
-            await asyncio.sleep(_BURST_SECONDS if config.name in self._catalogues else 0)
+            burst = min(2 * burst, _LONGEST_BURST_SECONDS) if now() < quiet_at else _BURST_SECONDS
+            await asyncio.sleep(burst if config.name in self._catalogues else 0)
             due.clear()
-            if await self._fetch(config):
+            began = now()
+            if await self._refresh(config):
                 pause = _FIRST_PAUSE
             elif config.name not in self._catalogues:
                 with contextlib.suppress(TimeoutError):
@@ -132,25 +138,38 @@ class KnownCatalogues:
                         await due.wait()
                 due.set()
                 pause = min(2 * pause, _LONGEST_PAUSE)
+            quiet_at = now() + max(2 * burst, _IDLE_SHARE * (now() - began))
 
-    async def _fetch(self, config: UpstreamConfig) -> bool:
-        """Fetches the lists of an upstream; returns whether that succeeded."""
+    async def _refresh(self, config: UpstreamConfig) -> bool:
+        """Fetches and offers the lists of an upstream; returns whether that succeeded. Others are not affected."""
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
                 catalogue = await self._upstreams[config.name].fetch_catalogue()
                 await self._quarantine.review(config, catalogue)
+            await self._replace(config, catalogue)
         except (DeltaError, TimeoutError) as error:
             logger.warning("%s does not list what it has: %s", config.name, error or "it took too long.")
-            self._fetched[config.name].set()
             return False
-        is_new = catalogue != self._catalogues.get(config.name)
+        except Exception:
+            logger.exception("%s: what it lists cannot be offered", config.name)
+            return False
+        finally:
+            self._fetched[config.name].set()
+        return True
+
+    async def _replace(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> None:
+        known = self._catalogues.get(config.name)
         self._catalogues[config.name] = catalogue
         announced, self._announced[config.name] = self._announced[config.name], set()
-        if is_new:
-            self._on_update()
+        if catalogue != known:
+            try:
+                self._on_update()
+            except Exception:
+                del self._catalogues[config.name]
+                if known is not None:
+                    self._catalogues[config.name] = known
+                raise
         elif announced:
             self._on_announcement(announced)
         review = self._quarantine.last_review(config)
         await asyncio.to_thread(self._cache.store, config.name, config.entry, catalogue, review)
-        self._fetched[config.name].set()
-        return True

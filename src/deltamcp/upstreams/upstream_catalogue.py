@@ -1,14 +1,11 @@
 """What an upstream lists, as it lists it. Pure: does no I/O."""
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from deltamcp.values import JSON, Kind
-from deltamcp.wire.canonical_json import encode_canonical
-from deltamcp.wire.digest import sha256_digest
 
 KINDS: Mapping[str, tuple[Kind, ...]] = {
     "tools": (Kind.TOOLS,),
@@ -18,7 +15,7 @@ KINDS: Mapping[str, tuple[Kind, ...]] = {
 """The lists that a server has, by its capability, which is also what its notifications of changes name."""
 
 
-class UpstreamCatalogue(Struct, frozen=True, dict=True):
+class UpstreamCatalogue(Struct, frozen=True):
     """The lists of one upstream; items that are no objects are left out."""
 
     about: dict[str, JSON]
@@ -29,13 +26,6 @@ class UpstreamCatalogue(Struct, frozen=True, dict=True):
     resources: list[dict[str, JSON]] = []
     templates: list[dict[str, JSON]] = []
     prompts: list[dict[str, JSON]] = []
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """The digest of everything in it, whatever the order of keys."""
-        return sha256_digest(
-            encode_canonical([self.about, self.protocol, self.tools, self.resources, self.templates, self.prompts])
-        )
 
     @property
     def capabilities(self) -> dict[str, JSON]:
