@@ -79,6 +79,17 @@ async def test_a_handshake_upstream_is_asked_for_the_lowest_level_that_anybody_w
     assert levels == ["warning", "debug"]
 
 
+async def test_a_handshake_upstream_hears_at_once_what_the_local_user_wants(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with fronted("handshake", "handshake", log) as client:
+        await client.call("echo", {})
+        await client.raw.call("logging/setLevel", level="debug")
+        await wait_until(lambda: len(fake_stdio.messages(log, "logging/setLevel")) == 2, "the level")
+    levels = [message["params"]["level"] for message in fake_stdio.messages(log, "logging/setLevel")]
+    assert levels == ["info", "debug"]
+    assert len(fake_stdio.messages(log, "tools/call")) == 1
+
+
 async def test_a_modern_upstream_is_asked_in_every_request(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with fronted("handshake", "modern", log) as client:

@@ -405,6 +405,16 @@ class DeltaClient:
         """
         await self._connector.notify(method, params or {})
 
+    async def lower_log_level(self, level: LogLevel) -> None:
+        """Asks a server of the handshake era to log messages of this level outside of requests, too.
+
+        Raises:
+            ConnectionLostError: the connection broke.
+        """
+        connection = self._connector.connection
+        if connection is not None:
+            await connection.lower_log_level(level)
+
     async def forward(
         self,
         method: str,

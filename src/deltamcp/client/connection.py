@@ -148,16 +148,22 @@ class ClientConnection:
         if log_level is not None:
             if dialect.era is Era.MODERN:
                 meta = {**meta, LOG_LEVEL_KEY: log_level}
-            elif self.takes_log_level and self._log_level != "debug":
-                await self._lower_log_level(log_level)
+            elif self._log_level != "debug":
+                await self.lower_log_level(log_level)
         response = await self._request_once(method, params, meta, progress, parameter_headers, dialect, ends_at, sender)
         if dialect.is_lite:
             fields = dialect.read_result(response.result)
             return RawResult(jsonrpc.encode(fields), fields)
         return RawResult(jsonrpc.encoded_result(response), response.result)
 
-    async def _lower_log_level(self, wanted: LogLevel) -> None:
-        """Asks the server for the lowest level that any sender wants, because it has one level for all requests."""
+    async def lower_log_level(self, wanted: LogLevel) -> None:
+        """Asks the server for the lowest level that any sender wants, because it has one level for all requests.
+
+        Raises:
+            ConnectionLostError: as in `request`.
+        """
+        if not self.takes_log_level:
+            return
         if self._log_level is not None and LOG_LEVELS.index(self._log_level) <= LOG_LEVELS.index(wanted):
             return
         self._log_level = wanted

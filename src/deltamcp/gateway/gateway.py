@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,7 +164,10 @@ class Gateway:
             server.engine.report_savings()
         for upstream in self.upstreams.values():
             upstream.open()
-        server.engine.local_sessions.on_roots_changed = self._tell_roots_changed
+        server.engine.local_sessions.on_roots_changed = lambda: self._tell_each(Upstream.tell_roots_changed)
+        server.engine.local_sessions.on_log_level = lambda level: self._tell_each(
+            lambda upstream: upstream.lower_log_level(level)
+        )
         try:
             self._known.load()
             self.server.engine.catalog.content_lines = StoredContentLines(self._cache_folder)
@@ -199,9 +202,9 @@ class Gateway:
         finally:
             task.cancel()
 
-    def _tell_roots_changed(self) -> None:
+    def _tell_each(self, tell: Callable[[Upstream], Coroutine[Any, Any, None]]) -> None:
         for upstream in self.upstreams.values():
-            task = asyncio.get_running_loop().create_task(upstream.tell_roots_changed())
+            task = asyncio.get_running_loop().create_task(tell(upstream))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

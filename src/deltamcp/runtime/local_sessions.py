@@ -41,6 +41,8 @@ class LocalSessions:
         self._sessions: set[LocalSession] = set()
         self.on_roots_changed: Callable[[], None] = lambda: None
         """Called when a client that has roots begins its session, and when it says that they have changed."""
+        self.on_log_level: Callable[[LogLevel], None] = lambda level: None
+        """Called when a client says which log messages it wants."""
 
     def add(self, session: LocalSession) -> None:
         self._sessions.add(session)

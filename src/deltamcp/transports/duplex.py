@@ -258,6 +258,8 @@ class Duplex:
                 case SetLevel() | Watch():
                     outcome = session.apply(ask)
                     self._engine.hub.on_watch()
+                    if isinstance(ask, SetLevel) and self._local_session is not None:
+                        self._engine.local_sessions.on_log_level(ask.level)
                 case Listen():
                     raise AssertionError("a session has no subscriptions of this kind")
                 case _:

@@ -31,7 +31,7 @@ from deltamcp.upstreams.upstream_clients import UpstreamClients
 from deltamcp.upstreams.upstream_secrets import entry_secrets
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.upstreams.upstream_state import Phase, UpstreamState
-from deltamcp.values import JSON, LOCAL, Era, Kind, Principal, RawResult
+from deltamcp.values import JSON, LOCAL, Era, Kind, LogLevel, Principal, RawResult
 from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
@@ -321,6 +321,14 @@ class Upstream:
             if client.server.era is Era.HANDSHAKE:
                 with suppress(ClientError):
                     await client.notify("notifications/roots/list_changed")
+
+    async def lower_log_level(self, level: LogLevel) -> None:
+        """Asks the server, if it is of the handshake era and runs, for log messages of a level of the local user's."""
+        connection = self._clients.local
+        if connection.is_ready:
+            client = await connection.ready()
+            with suppress(ClientError):
+                await client.lower_log_level(level)
 
     # Changes
 
