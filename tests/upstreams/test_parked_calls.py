@@ -15,7 +15,10 @@ from deltamcp.context import InputPending
 from deltamcp.errors import UpstreamError
 from deltamcp.gateway.config import GatewayConfig
 from deltamcp.gateway.gateway import Gateway
+from deltamcp.runtime.deadline import Deadline
 from deltamcp.upstreams import parked_calls
+from deltamcp.upstreams.parked_calls import ParkedCall, ParkedCalls
+from deltamcp.values import RawResult
 from deltamcp.wire import jsonrpc
 from tests.support import fake_stdio
 from tests.support.conditions import advance_clock, wait_until
@@ -160,6 +163,26 @@ async def test_the_gateways_end_ends_parked_calls(tmp_path: Path) -> None:
     async with fronted("modern", "handshake", log) as client:
         await park(client)
     assert all(task is asyncio.current_task() or task.done() for task in asyncio.all_tasks())
+
+
+async def test_questions_that_come_soon_after_each_other_are_asked_in_one_round() -> None:
+    call, parked = ParkedCall(promised_context(), Deadline(60)), ParkedCalls(60)
+
+    async def work() -> RawResult:
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(call.answer("sampling/createMessage", {"n": 1}))
+            await asyncio.sleep(0.01)
+            second = group.create_task(call.answer("sampling/createMessage", {"n": 2}))
+        fields = {"sum": first.result()["n"] + second.result()["n"]}
+        return RawResult(jsonrpc.encode(fields), fields)
+
+    call.start(work())
+    with pytest.raises(InputPending) as pending:
+        await call.wait(parked)
+    assert [question.params["n"] for question in pending.value.requests.values()] == [1, 2]
+    taken = parked.take(pending.value.memo["parked"])
+    taken.resume(promised_context(), {key: {"n": 1} for key in pending.value.requests})
+    assert (await taken.wait(parked)).fields == {"sum": 2}
 
 
 # Behind a promise

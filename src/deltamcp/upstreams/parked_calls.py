@@ -21,6 +21,8 @@ from deltamcp.values import JSON, InputRequest, RawResult
 _MAX_PER_ACCOUNT = 32
 _MAX_CALLS = 512
 """A parked call is a task here and a call in progress at its upstream."""
+_TOGETHER_SECONDS = 0.05
+"""How long an upstream that has asked may take to ask more, so that its user answers all of it in one round."""
 _GONE = "The server no longer waits for the answer to its question, so nothing more was done; make the call again."
 _TOO_MANY = (
     "Too many calls wait for answers to their questions, so this one was cancelled; answer those, then try again."
@@ -114,7 +116,7 @@ class ParkedCall:
         try:
             while not self._task.done():
                 if self._questions:
-                    await asyncio.sleep(0)  # for questions that came with the first
+                    await asyncio.wait([self._task], timeout=_TOGETHER_SECONDS)
                     if self._questions and not self._task.done():
                         return self._park(parked_calls)
                 self._news = asyncio.get_running_loop().create_future()
