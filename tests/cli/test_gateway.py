@@ -12,6 +12,9 @@ import pytest
 
 from deltamcp import connect, tokens
 from deltamcp.catalog.disclosure import definition_tokens
+from deltamcp.cli.gateway import GatewayOptions
+from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
+from deltamcp.results.policy import ResultPolicy
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.conditions import wait_until
 from tests.support.paths import PROGRAM, ROOT
@@ -93,6 +96,21 @@ async def test_a_result_has_20_000_tokens_unless_another_number_is_given(folder)
     assert await received("--raw") == 150_000
     assert 60_000 < await received() < 120_000
     assert 1000 < await received("--max-tokens", "500") < 3000
+
+
+def test_the_size_of_a_result_on_the_command_line_holds_for_every_server_that_has_one():
+    config = GatewayConfig(
+        upstreams=[
+            UpstreamConfig(name="a", entry={}, results=ResultPolicy(max_tokens=900, tables=False)),
+            UpstreamConfig(name="b", entry={}, results=False),
+            UpstreamConfig(name="c", entry={}),
+        ],
+        results=ResultPolicy(max_tokens=700),
+    )
+    cut, raw = GatewayOptions(max_tokens=500).apply(config), GatewayOptions(is_raw=True).apply(config)
+    assert cut.results == ResultPolicy(max_tokens=500)
+    assert [one.results for one in cut.upstreams] == [ResultPolicy(max_tokens=500, tables=False), False, None]
+    assert (raw.results, [one.results for one in raw.upstreams]) == (None, [False] * 3)
 
 
 async def test_it_serves_http_as_serve_does(folder):

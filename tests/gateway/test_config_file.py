@@ -158,6 +158,8 @@ def test_false_takes_away_the_result_policy(tmp_path):
     assert read_gateway_file(path).config.results is None
     path.write_text('[servers.a]\ncommand = "x"\n')
     assert read_gateway_file(path).config.results == DEFAULT_RESULTS
+    path.write_text('[servers.a]\ncommand = "x"\nresults = false\n[servers.b]\ncommand = "y"\n')
+    assert [one.results for one in read_gateway_file(path).config.upstreams] == [False, None]
 
 
 FAULTY = """\
@@ -206,7 +208,10 @@ def test_every_fault_is_told_with_its_line(tmp_path):
         ("zzz = 3", "line 1: zzz is no key; there are defaults, destructive, disclosure,"),
         ("[defaults]\ncommand = 'x'", "line 2: defaults.command is no key; "),
         ("name = ", "is not TOML: "),
-        ("[defaults]\nresults = false", "line 2: defaults.results must be a table."),
+        (
+            "[defaults]\nresults = 3",
+            "line 2: defaults.results must be a table, or false to pass results on as they are.",
+        ),
         ("results = 3", "line 1: results must be a table, or false to pass results on as they are."),
     ],
 )

@@ -87,8 +87,9 @@ class ToolOptions(TypedDict, total=False):
     idempotent, by their annotations, run again; other calls end with OUTCOME_UNKNOWN."""
     type: str
     """MCP-lite's `@type`, a category such as `"query"`."""
-    results: ResultPolicy
-    """How results are fitted to a budget; the server's policy fills in what this leaves open."""
+    results: ResultPolicy | Literal[False]
+    """How results are fitted to a budget; the server's policy fills in what this leaves open. With False they are sent
+    as they are, whatever the server's policy."""
 
 
 class Operation:
@@ -189,8 +190,8 @@ class Operation:
             raise ConfigurationError(f'on_redelivery must be "rerun" or "fail", not {options.get("on_redelivery")!r}.')
         self.type = options.get("type")
         self.results = options.get("results")
-        if self.results is not None and not isinstance(self.results, ResultPolicy):
-            raise ConfigurationError("results must be a ResultPolicy(...).")
+        if self.results not in (None, False) and not isinstance(self.results, ResultPolicy):
+            raise ConfigurationError("results must be a ResultPolicy(...), or False.")
         self.resolved_policy: ResolvedPolicy | None = None
         self.takes_root = False
         """Whether the server, not the function, takes the root of the result that a caller has."""
@@ -267,7 +268,7 @@ class Operation:
         options.pop("category", None)
         if id_ != name:
             options["category"], _, options["action"] = id_.rpartition(".")
-        if self.results is not None or policy is not None:
+        if self.results is not False and (self.results is not None or policy is not None):
             options["results"] = merge_policies(self.results, policy)
         return options
 
@@ -277,7 +278,7 @@ class Operation:
         A tool that is listed `flat`, under its own name, takes the root of a caller's earlier result if it may answer
         with changes.
         """
-        if self.results is None and policy is None:
+        if self.results is False or (self.results is None and policy is None):
             return
         self.resolved_policy = resolve_policy(self.results, policy)
         meta = self.tool.get("_meta")

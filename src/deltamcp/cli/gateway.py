@@ -67,9 +67,14 @@ class GatewayOptions(Struct, frozen=True):
         results = config.results
         if self.is_raw:
             results = None
-            upstreams = [msgspec.structs.replace(one, results=None) for one in upstreams]
+            upstreams = [msgspec.structs.replace(one, results=False) for one in upstreams]
         elif self.max_tokens is not None:
-            results = merge_policies(ResultPolicy(max_tokens=self.max_tokens), results)
+            budget = ResultPolicy(max_tokens=self.max_tokens)
+            results = merge_policies(budget, results)
+            upstreams = [
+                msgspec.structs.replace(one, results=merge_policies(budget, one.results)) if one.results else one
+                for one in upstreams
+            ]
         return msgspec.structs.replace(config, upstreams=upstreams, results=results, **given)
 
 

@@ -12,6 +12,7 @@ from deltamcp.errors import UsageError
 from deltamcp.results.policy import (
     META_KEY,
     ROOT_KEY,
+    RequestPolicy,
     ResolvedPolicy,
     ResultPolicy,
     override_policy,
@@ -19,6 +20,8 @@ from deltamcp.results.policy import (
     requested_policy,
 )
 from deltamcp.values import JSON, Terms
+
+_NOTHING_ASKED = RequestPolicy()
 
 
 class ResultOverride(NamedTuple):
@@ -32,7 +35,10 @@ class ResultOverride(NamedTuple):
 def policy_for_call(
     operation: Operation, view: View, terms: Terms, override: ResultOverride | None
 ) -> ResolvedPolicy | None:
-    """Returns the policy of a call; None if neither server, tool nor request sets one, and the result is sent as it is.
+    """Returns the policy of a call; None if the result is sent as it is.
+
+    It is if the tool says so and the request asks for no part of it, or if neither server, tool nor request sets a
+    policy.
 
     Raises:
         UsageError: the policy in the request is invalid, or the server cannot follow it.
@@ -52,8 +58,8 @@ def policy_for_call(
         if own is not None and (own.deltas is False or own.dedup is False):
             deltas = own.deltas if own.deltas is False else policy.deltas
             policy = replace(policy, deltas=deltas, dedup=own.dedup or False)
-    if override is None:
-        return policy
+    if override is None or (operation.results is False and override.policy == _NOTHING_ASKED and policy is None):
+        return policy  # a result that passes as it is has no note either
     policy = override_policy(override.policy, policy or view.resolved_policy)
     if not override.note:
         return policy

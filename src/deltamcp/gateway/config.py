@@ -47,7 +47,8 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     """What happens to a tool that could be taken for another server's."""
     varies: tuple[str, ...] = ()
     """JSON pointers, with `*` and `**`, of what it is known to vary in its lists: `"/tools/search/description"`."""
-    results: ResultPolicy | None = None
+    results: ResultPolicy | Literal[False] | None = None
+    """How its results are fitted to a budget, in front of the gateway's policy; False passes them on to the byte."""
     promise: Literal["never", "auto"] = "auto"
     """Whether a long call becomes a promise, where the extra `promises` is installed."""
     sync_seconds: Seconds = 5.0

@@ -3,14 +3,14 @@
 Rules for the TOML:
 1. The keys are the fields of `GatewayConfig`, and of `UpstreamConfig` in `[defaults]` and in each `[servers.NAME]`,
    which also has the keys of an entry of an `mcpServers` file.
-2. `false` stands for None, which TOML does not have.
+2. `false` stands for None, which TOML does not have; as `results` of a server, for none whatever the gateway's are.
 3. The reader tells every fault of the file, with its place, and not only the first.
 4. A server that cannot be started, because it lacks a variable for instance, is skipped and told; it is no fault.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -134,13 +134,11 @@ class _TomlReader:
                 found[key] = self._faults.convert((*place, key), value, keys[key])
         return {key: value for key, value in found.items() if value is not msgspec.UNSET}
 
-    def _read_results(self, value: Any, place: tuple[str, ...]) -> ResultPolicy | None:
-        is_of_gateway = len(place) == 1
-        if value is False and is_of_gateway:
-            return None
+    def _read_results(self, value: Any, place: tuple[str, ...]) -> ResultPolicy | Literal[False] | None:
+        if value is False:
+            return None if len(place) == 1 else False
         if not isinstance(value, dict):
-            whole = ", or false to pass results on as they are" if is_of_gateway else ""
-            self._faults.add(place, f"must be a table{whole}")
+            self._faults.add(place, "must be a table, or false to pass results on as they are")
             return None
         found = self._read_keys(value, field_types(ResultPolicy, ()), place)
         try:

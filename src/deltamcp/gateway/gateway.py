@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from deltamcp.calls.observers import CallObserver
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.lite_tools import REDEEM
@@ -78,6 +80,8 @@ class Gateway:
         names = [one.name for one in config.upstreams]
         if len({*names}) < len(names):
             raise ConfigurationError(f"Two servers have the same name; rename one of {', '.join(names)}.")
+        if config.results is None:
+            config = msgspec.structs.replace(config, upstreams=[_without_budget(one) for one in config.upstreams])
         self._config = config
         self._ledger = ledger
         self._guard = ProcessGuard()
@@ -262,3 +266,8 @@ class Gateway:
         )
         self._items = items
         self._has_new_lists = True
+
+
+def _without_budget(config: UpstreamConfig) -> UpstreamConfig:
+    """Has the results of an upstream without a policy pass as they are, also through meta-tools, which have a budget."""
+    return config if config.results is not None else msgspec.structs.replace(config, results=False)
