@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from deltamcp import connect
-from deltamcp.gateway.trust.imitation import find_imitations, similar_upstreams, skeleton
+from deltamcp.gateway.trust.imitation import _is_one_letter_apart, find_imitations, similar_upstreams, skeleton
 from tests.support.conditions import wait_until
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
 
@@ -90,9 +90,23 @@ def test_real_servers_imitate_nobody(shared):
 
 
 def test_upstreams_with_almost_the_same_name():
-    assert list(similar_upstreams(["github", "gіthub", "memory", "git"])) == [
-        "the server 'gіthub' has almost the name of the server 'github'"
+    assert list(similar_upstreams(["github", "gіthub", "memory", "git", "memry", "duckduckgo", "twilio"])) == [
+        "the server 'gіthub' has almost the name of the server 'github'",
+        "the server 'memry' has almost the name of the server 'memory'",
     ]
+
+
+def test_names_of_real_servers_are_not_almost_the_same(shared):
+    names = [file.stem for file in sorted((shared / "corpus" / "mcp_tools").glob("*.json"))]
+    assert len(names) > 30
+    assert list(similar_upstreams(names)) == []
+
+
+@hypothesis.given(st.text("abc", min_size=1, max_size=8), st.text("abc", min_size=1, max_size=8))
+def test_words_are_one_letter_apart_as_often_as_an_edit_makes_one_of_the_other(word, other):
+    one, two = sorted((word, other), key=len)
+    edits = {two[:place] + letter + two[place + 1 :] for place in range(len(two)) for letter in ("", *"abc")}
+    assert _is_one_letter_apart(one, two) == (one in edits and one != two)
 
 
 @hypothesis.given(st.text())

@@ -113,7 +113,14 @@ def _is_misspelling(name: str, other: str) -> bool:
         return False
     one, two = sorted(differ[0], key=len)
     is_long = len(two) >= (_MIN_EXCHANGED_WORD_CHARS if len(one) == len(two) else _MIN_EDITED_WORD_CHARS)
-    return is_long and one[:-1] != two[: len(one) - 1] and one[-1] == two[-1]
+    return is_long and _is_one_letter_apart(one, two) and one[:-1] != two[: len(one) - 1] and one[-1] == two[-1]
+
+
+def _is_one_letter_apart(one: str, two: str) -> bool:
+    """Returns whether two words, the shorter one first, differ by one letter that is another or that is missing."""
+    same = next((place for place, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
+    rest = one[same:] if len(one) < len(two) else one[same + 1 :]
+    return one != two and rest == two[same + 1 :]
 
 
 def _words(name: str) -> list[str]:
