@@ -37,8 +37,16 @@ def user_folder(purpose: Literal["state", "cache", "config"]) -> Path:
     variable, *names = _FOLDERS.get(sys.platform, _FOLDERS["linux"])[purpose]
     base = Path(os.environ.get(variable) or "")
     if not base.is_absolute():  # the XDG specification has programs ignore other paths
-        try:
-            base = Path.home().joinpath(*names)
-        except RuntimeError:
-            raise ConfigurationError("There is no home to keep files in; set HOME, or give a folder.") from None
+        base = user_home().joinpath(*names)
     return base / "delta-mcp"
+
+
+def user_home() -> Path:
+    """
+    Raises:
+        ConfigurationError: the user has no home, as in some containers.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise ConfigurationError("There is no home to keep files in; set HOME, or give a folder.") from None

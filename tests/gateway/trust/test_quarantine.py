@@ -8,6 +8,7 @@ import pytest
 
 from deltamcp import connect
 from deltamcp.errors import CallFailedError, PeerError
+from deltamcp.gateway.catalogue_cache import CatalogueCache, StoredReview
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.quarantine import ABSENCES
@@ -126,18 +127,20 @@ async def test_what_is_approved_is_its_owners_alone(tmp_path):
     assert stat.S_IMODE(record.stat().st_mode) == 0o600 and stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-async def test_a_record_that_cannot_be_read_keeps_the_upstream_out(tmp_path, caplog):
+@pytest.mark.parametrize("content", [b"{", b"", b'{"upstream":"\xff","approved":{}}', b"[" * 100_000])
+async def test_a_record_that_cannot_be_read_keeps_the_upstream_out(tmp_path, caplog, content):
     upstream = ListingUpstream(tmp_path, "books", tools=[tool("find")])
     await listed(tmp_path, upstream)
     [record] = Approvals().folder.glob("*.json")
-    record.write_text("{")
+    record.write_bytes(content)
     assert await listed(tmp_path, upstream) == set()
     assert "is no record of approvals" in caplog.text
 
 
-async def test_where_nothing_can_be_stored_tools_are_offered_and_that_is_told(tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize("folder", ["file", "name too long" * 30])
+async def test_where_nothing_can_be_stored_tools_are_offered_and_that_is_told(tmp_path, monkeypatch, caplog, folder):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / folder))
     assert await listed(tmp_path, ListingUpstream(tmp_path, "books", tools=[tool("find")])) == {"find"}
     assert "changed definitions are noticed only until the gateway ends" in caplog.text
 
@@ -152,6 +155,18 @@ async def test_gateways_that_start_at_once_lose_no_approval():
     await asyncio.gather(*(asyncio.to_thread(Approvals().review, config, catalogue(count)) for count in range(2, 9)))
     [record] = Approvals().records().values()
     assert len(record.approved) == 8 and not record.waiting
+
+
+async def test_a_stored_review_with_an_unknown_verdict_is_made_again(tmp_path):
+    upstream = ListingUpstream(tmp_path, "books", tools=[tool("find")])
+    await listed(tmp_path, upstream)
+    cache, config = CatalogueCache(tmp_path / "catalogues"), upstream.config(start="ahead")
+    cached = cache.load(config.name, config.entry)
+    assert cached is not None and cached.review is not None
+    review = StoredReview(cached.review.basis, {"/tools/find": "strange"})
+    cache.store(config.name, config.entry, cached.catalogue, review)
+    async with connect(gateway(tmp_path, config).server, progressive=False) as client:
+        assert await names(client) == {"find"}
 
 
 def test_every_verdict_has_its_sentence():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from deltamcp.runtime.user_folders import user_folder
+from deltamcp.runtime.user_folders import user_folder, user_home
 
 
 class HostFile(NamedTuple):
@@ -117,7 +117,11 @@ class Machine(NamedTuple):
 
     @classmethod
     def detect(cls) -> "Machine":
-        return cls(Path.home(), Path.cwd(), sys.platform, os.environ)
+        """
+        Raises:
+            ConfigurationError: the user has no home.
+        """
+        return cls(user_home(), Path.cwd(), sys.platform, os.environ)
 
     def existing_files(self, host_file: HostFile) -> list[Path]:
         """Returns the files that match a host file's template and exist."""

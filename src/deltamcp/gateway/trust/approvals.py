@@ -127,12 +127,13 @@ def load(path: Path) -> ApprovalRecord | None:
     """
     content = read_own_file(path, _MAX_RECORD_BYTES)
     if content is None:
-        if path.exists():
+        with contextlib.suppress(OSError):  # the folder cannot be entered, so that nothing can be stored in it either
+            path.stat()
             raise ConfigurationError(f"The approvals in {path} cannot be read, or belong to another user.")
         return None
     try:
         return msgspec.json.decode(content, type=ApprovalRecord)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         raise ConfigurationError(
             f"The file {path} is no record of approvals; remove it to trust the upstream as it is now."
         ) from None

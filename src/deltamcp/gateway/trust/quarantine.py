@@ -138,8 +138,10 @@ class Quarantine:
         """Takes over an earlier review of the same catalogue, if what it is based on has not changed."""
         stamp = self._approvals.stamp(config)
         if stamp and stored.basis == _basis(config, stamp):
-            withheld = {place: Verdict(verdict) for place, verdict in stored.withheld.items()}
-            if Verdict.IMITATION not in withheld.values():  # which depends on the lists of others
+            # Imitations depend on the lists of others.
+            verdicts = {one.value: one for one in Verdict if one is not Verdict.IMITATION}
+            if verdicts.keys() >= {*stored.withheld.values()}:
+                withheld = {place: verdicts[verdict] for place, verdict in stored.withheld.items()}
                 self._last[config.name] = _LastReview(catalogue, {}, stamp, withheld)
 
     def _withheld(
