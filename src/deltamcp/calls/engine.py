@@ -45,6 +45,7 @@ from deltamcp.limits import Limits
 from deltamcp.replicas.replica import Replica
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.figures import Key
 from deltamcp.runtime.local_sessions import LocalSessions
 from deltamcp.runtime.seal import Seal
 from deltamcp.stores.store import SharedStore, StoreError
@@ -135,6 +136,8 @@ class Engine:
         self.pages: Mapping[str, Callable[[Any], Any]] = {}
         """Pages of the server itself beside its HTTP endpoint, by their paths: each is made for an `Authenticator`, or
         None, and is an ASGI application."""
+        self.own_figures: Callable[[], Mapping[Key, float]] = dict
+        """Returns counters and gauges that the server itself keeps, for the page of metrics, which names them."""
         self.promise_queue: PromiseQueue | None = None
         """What carries promised calls to workers; without one, every call runs while its client waits."""
         disclosure_observers = DisclosureObservers(hooks.observers)

@@ -27,6 +27,7 @@ from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.quarantine import Quarantine
 from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer, log_in_operations
 from deltamcp.gateway.upstream_resources import SeenUris, UnlistedResources, UpstreamResource
+from deltamcp.gateway.upstream_status import status_resource, upstream_figures
 from deltamcp.limits import Limits
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.user_folders import user_folder
@@ -97,7 +98,8 @@ class Gateway:
             observers=observers if ledger is None else (*observers, ledger),
         )
         logins = [one for one in self.upstreams.values() if isinstance(one, LoginUpstream)]
-        self._login_operations = log_in_operations(logins)
+        status = status_resource(self.upstreams.values())
+        self._own_items: list[Item] = [*log_in_operations(logins), *([] if config.disclosure == "full" else [status])]
         if logins:
             self.server.pages = self._login_pages.pages
         self._cache_folder = cache_folder or user_folder("cache") / "catalogues"
@@ -113,7 +115,7 @@ class Gateway:
             config.max_age_seconds,
         )
         seen = SeenUris()
-        self._unlisted = UnlistedResources(seen)
+        self._unlisted = UnlistedResources(seen, status)
         self._upstream_items = UpstreamItems(config.has_prefix, _RESERVED_NAMES, seen)
         self._items: list[Item] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -168,6 +170,7 @@ class Gateway:
             server.engine.report_savings()
         for upstream in self.upstreams.values():
             upstream.open()
+        server.engine.own_figures = functools.partial(upstream_figures, self.upstreams.values())
         server.engine.local_sessions.on_roots_changed = lambda: self._tell_each(Upstream.tell_roots_changed)
         server.engine.local_sessions.on_log_level = lambda level: self._tell_each(
             lambda upstream: upstream.lower_log_level(level)
@@ -250,7 +253,7 @@ class Gateway:
         """Offers what the upstreams are known to list: all that changed, at once."""
         offers = self._offers()
         admitted = self._quarantine.admit(offers, self._upstream_items.update(offers))
-        items = [*admitted.items, *self._login_operations]
+        items = [*admitted.items, *self._own_items]
         try:
             self.server.items.replace_items(self._items, items)
         except ConfigurationError:
@@ -269,5 +272,5 @@ class Gateway:
 
 
 def _without_budget(config: UpstreamConfig) -> UpstreamConfig:
-    """Has the results of an upstream without a policy pass as they are, also through meta-tools, which have a budget."""
+    """Has results of an upstream without a policy pass as they are, also through meta-tools, which have a budget."""
     return config if config.results is not None else msgspec.structs.replace(config, results=False)

@@ -10,12 +10,13 @@ from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.mount import Mount
 from deltamcp.catalog.operation import ToolOptions
 from deltamcp.catalog.param_headers import ParameterHeader, declared_headers
-from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt
+from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt, RemoteResource
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_segments
 from deltamcp.gateway.upstream_resources import SeenUris, UpstreamResource, complete
+from deltamcp.gateway.upstream_status import STATUS_URI
 from deltamcp.upstreams.logins.login_upstream import LoginUpstream
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
@@ -23,7 +24,7 @@ from deltamcp.values import JSON, RawResult
 
 logger = logging.getLogger("deltamcp")
 
-Item = RemoteOperation | UpstreamResource | RemotePrompt
+Item = RemoteOperation | RemoteResource | RemotePrompt
 
 
 class UpstreamOffer(NamedTuple):
@@ -113,7 +114,7 @@ class UpstreamItems:
     def _resources(
         self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
     ) -> Iterator[tuple[ItemKey, _Made]]:
-        used: set[str] = set()
+        used = {STATUS_URI}
         for offer in offers:
             upstream, own = offer.config.name, set[str]()
             for item in (*offer.catalogue.resources, *offer.catalogue.templates):

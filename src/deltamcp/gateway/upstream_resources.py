@@ -88,15 +88,19 @@ class UpstreamResource(RemoteResource):
 
 
 class UnlistedResources:
-    """Finds the upstream of a URI that no upstream lists and no template fits."""
+    """Finds the resource at a URI that is not listed and that no template fits."""
 
-    def __init__(self, seen: SeenUris) -> None:
+    def __init__(self, seen: SeenUris, status: RemoteResource) -> None:
+        """`status` is the gateway's own resource, which a gateway that is to look like its upstreams does not list."""
         self._seen = seen
+        self._status = status
         self.upstreams: Sequence[Upstream] = ()
         """Those that say they have resources."""
 
-    def find(self, uri: str) -> UpstreamResource | None:
-        """Returns the resource at a URI that an upstream mentioned, or else that of the only one with resources."""
+    def find(self, uri: str) -> RemoteResource | None:
+        """Returns the gateway's own, that of the upstream that mentioned it, or that of the only one with resources."""
+        if uri == self._status.uri:
+            return self._status
         upstream = self._seen.get(uri)
         if upstream is None and len(self.upstreams) == 1:
             upstream = self.upstreams[0]

@@ -51,6 +51,9 @@ SESSIONS = "delta_mcp_sessions"
 STREAMS = "delta_mcp_streams"
 STORE_ERRORS = "delta_mcp_store_errors_total"
 STORE_UNREACHABLE = "delta_mcp_store_unreachable"
+UPSTREAM_STATE = "delta_mcp_upstream_state"
+UPSTREAM_RESTARTS = "delta_mcp_upstream_restarts_total"
+UPSTREAM_CALLS = "delta_mcp_upstream_open_calls"
 PROCESSES = "delta_mcp_processes"
 BUILD = "delta_mcp_build_info"
 
@@ -65,6 +68,13 @@ METRICS: Mapping[str, MetricRow] = {
     STREAMS: MetricRow("gauge", (), "Event streams that are open now, without those of calls."),
     STORE_ERRORS: MetricRow("counter", (), "Operations of the store that failed."),
     STORE_UNREACHABLE: MetricRow("gauge", (), "Processes that do not reach the store now."),
+    UPSTREAM_STATE: MetricRow(
+        "gauge", ("upstream", "state"), "Processes for which a server behind the gateway is in this state now."
+    ),
+    UPSTREAM_RESTARTS: MetricRow("counter", ("upstream",), "How often a server behind the gateway was started again."),
+    UPSTREAM_CALLS: MetricRow(
+        "gauge", ("upstream",), "Requests that a server behind the gateway has not answered yet."
+    ),
     PROCESSES: MetricRow("gauge", (), "Processes that serve now."),
     BUILD: MetricRow("gauge", ("version", "python"), "Always 1; the versions that run."),
 }
@@ -191,11 +201,16 @@ class Metrics:
         assert self._engine is not None, "the metrics are attached"
         # A store in memory has no circuit breaker, and does not fail.
         self._figures.set_counter((STORE_ERRORS,), getattr(self._engine.store, "error_count", 0))
+        for key, count in self._engine.own_figures().items():
+            if METRICS[key[0]].type == "counter":
+                self._figures.set_counter(key, count)
         return self._figures.snapshot()
 
     def _gauges(self) -> dict[Key, float]:
         assert self._engine is not None and self._quotas is not None, "the metrics are attached"
+        own = self._engine.own_figures()
         return {
+            **{key: value for key, value in own.items() if METRICS[key[0]].type == "gauge"},
             (IN_FLIGHT,): self._quotas.calls.held,
             (SESSIONS,): self._count_sessions(),
             (STREAMS,): self._quotas.streams.held,
