@@ -34,7 +34,7 @@ from deltamcp.promises.runner import DEFAULT_CONCURRENCY, PromiseRunner
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.lifespan import ServerLifespan
-from deltamcp.runtime.process import configure_process, load_modules
+from deltamcp.runtime.process import configure_process, keep_grpc_out_of_forks, load_modules
 from deltamcp.runtime.seal import check_keys
 from deltamcp.runtime.stderr_log import take_unhandled_records
 from deltamcp.runtime.watchdog import Watchdog
@@ -464,6 +464,7 @@ class DeltaServer:
             ConfigurationError: the packages of gRPC are not installed, there is no TLS with these files, or other
                 machines reach this address and there is no `auth`.
         """
+        keep_grpc_out_of_forks()
         try:
             from deltamcp.transports.grpc_server import GrpcServer
         except ModuleNotFoundError as error:

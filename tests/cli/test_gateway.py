@@ -124,6 +124,18 @@ async def test_it_serves_http_as_serve_does(folder):
         assert "books_find_book" in wrapped, "a URL is wrapped without a prefix"
 
 
+async def test_beside_grpc_and_http_it_starts_servers_without_handlers_of_grpc(folder):
+    (folder / "gateway.toml").write_text('include = "mcp.json"\n[defaults]\nidle_seconds = 0.2\n')
+    command = [str(PROGRAM), "gateway", "gateway.toml", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics"]
+    with running_program(command, folder, env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}) as program:
+        program.wait_for(r"at http://")
+        async with connect(program.wait_for(r"(grpc://\S+) \(Ctrl-C")[1]) as client:
+            program.wait_for("books: it is stopped")
+            reply = await client.call_tool("execute", {"operation": "books.find_book", "params": {"title": "Emma"}})
+            assert reply.text == "Emma!"
+        assert "fork" not in program.text()
+
+
 async def test_without_words_it_is_the_users_own_configuration(folder):
     own = folder / "CONFIG" / "delta-mcp" / "gateway.toml"
     own.parent.mkdir(parents=True)

@@ -165,7 +165,7 @@ def read_words(args: argparse.Namespace, parser: argparse.ArgumentParser) -> lis
 
 def _split_options(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
     """Splits the words after a target of one word into those of the verb and options with their values."""
-    valued = _valued_options(parser)
+    valued, optional = _valued_options(parser), _optionally_valued_options(parser)
     flags = _option_names(parser) - valued | {"-h", "--help"}
     others: list[str] = []
     options: list[str] = []
@@ -175,7 +175,8 @@ def _split_options(words: Sequence[str], parser: argparse.ArgumentParser) -> tup
         name, is_assigned, _ = word.partition("=")
         if word == "--":
             return others + rest, options
-        if word in flags or (is_assigned and name in valued):
+        lacks_value = not rest or rest[0].startswith("--")
+        if word in flags or (is_assigned and name in valued) or (word in optional and lacks_value):
             options.append(word)
         elif word in valued:
             if not rest:
@@ -194,7 +195,7 @@ def _split_options(words: Sequence[str], parser: argparse.ArgumentParser) -> tup
 def _trailing_options_start(words: Sequence[str], parser: argparse.ArgumentParser) -> int:
     """Returns the index at which the options at the end of a command line begin."""
     valued = _valued_options(parser)
-    flags = _option_names(parser) - valued
+    flags = _option_names(parser) - valued | _optionally_valued_options(parser)
     start = len(words)
     while start:
         last = words[start - 1]
@@ -219,6 +220,11 @@ def _option_names(parser: argparse.ArgumentParser, *, valued: bool = False) -> s
 
 def _valued_options(parser: argparse.ArgumentParser) -> set[str]:
     return _option_names(parser, valued=True)
+
+
+def _optionally_valued_options(parser: argparse.ArgumentParser) -> set[str]:
+    actions = parser._actions  # noqa: SLF001 - argparse has no other way to ask
+    return {option for action in actions if action.nargs == argparse.OPTIONAL for option in action.option_strings}
 
 
 @contextlib.contextmanager

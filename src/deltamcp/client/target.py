@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.runtime.process import keep_grpc_out_of_forks
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ class GrpcAddress(Struct, frozen=True):
         Raises:
             ConfigurationError: the packages of gRPC are not installed.
         """
+        keep_grpc_out_of_forks()
         try:
             from deltamcp.client.links.grpc import GrpcLink
         except ModuleNotFoundError as error:

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import os
 import sys
 
 from deltamcp import tokens
@@ -20,6 +21,15 @@ async def configure_process() -> None:
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.freeze()
+
+
+def keep_grpc_out_of_forks() -> None:
+    """Has gRPC do nothing in processes that this one starts, before gRPC is imported.
+
+    uvloop forks, and gRPC's handlers in the child, which only wants to become another program, made some of them end
+    with a segmentation fault while calls came in.
+    """
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 _FIRST_USED = ("deltamcp.results.expression", "deltamcp.deltas.delta", "deltamcp.gcf", "jsonpatch", "jsonschema_rs")
