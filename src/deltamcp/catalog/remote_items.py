@@ -29,15 +29,6 @@ _SHAPE = FunctionShape(
     return_annotation=None,
 )
 _ANY_OBJECT: dict[str, JSON] = {"type": "object"}
-_MEMBER_TYPES: Mapping[str, type] = {
-    "title": str,
-    "description": str,
-    "annotations": dict,
-    "outputSchema": dict,
-    "icons": list,
-    "_meta": dict,
-}
-"""The types that members of a tool have in MCP's schema: a host that checks it refuses the whole list for one tool."""
 
 
 class RemoteOperation(Operation):
@@ -57,8 +48,9 @@ class RemoteOperation(Operation):
             ConfigurationError: the definition or an option cannot be used.
         """
         schema = definition.get("inputSchema")
-        listed = {key: value for key, value in definition.items() if isinstance(value, _MEMBER_TYPES.get(key, object))}
-        listed["inputSchema"] = schema if isinstance(schema, dict) else _ANY_OBJECT
+        listed = {**definition, "inputSchema": schema if isinstance(schema, dict) else _ANY_OBJECT}
+        if not isinstance(listed.get("description"), str | None):
+            del listed["description"]  # summaries and the search index are made from it
         listed.pop("execution", None)  # this server decides which of its tools are tasks
         self._definition = definition
         super().__init__(function, object, function_shape=_SHAPE, definition=listed, **options)
