@@ -116,7 +116,7 @@ class Gateway:
         )
         seen = SeenUris()
         self._unlisted = UnlistedResources(seen, status)
-        self._upstream_items = UpstreamItems(config.has_prefix, _RESERVED_NAMES, seen)
+        self._upstream_items = UpstreamItems(config.has_prefix, _RESERVED_NAMES, seen, config.results)
         self._items: list[Item] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_new_lists = False

@@ -9,20 +9,39 @@ from typing import Any, Literal, NamedTuple
 from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.mount import Mount
 from deltamcp.catalog.operation import ToolOptions
-from deltamcp.catalog.param_headers import ParameterHeader, declared_headers
+from deltamcp.catalog.param_headers import declared_headers
 from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt, RemoteResource
 from deltamcp.context import Context
+from deltamcp.dialects import progressive_disclosure
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_segments
 from deltamcp.gateway.upstream_resources import SeenUris, UpstreamResource, complete
 from deltamcp.gateway.upstream_status import STATUS_URI
+from deltamcp.results.budget import MIN_MAX_TOKENS
+from deltamcp.results.policy import (
+    CHARS_PER_TOKEN,
+    MAX_REQUESTED_TOKENS,
+    META_KEY,
+    SIZE_KEY,
+    ResultPolicy,
+    merge_policies,
+)
 from deltamcp.upstreams.logins.login_upstream import LoginUpstream
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON, RawResult
 
 logger = logging.getLogger("deltamcp")
+
+_WHOLE: dict[str, JSON] = {
+    "maxTokens": MAX_REQUESTED_TOKENS,
+    "pageSize": 10**9,
+    "tables": False,
+    "deltas": False,
+    "dedup": False,
+}
+"""The policy of a request for a result that is not cut."""
 
 Item = RemoteOperation | RemoteResource | RemotePrompt
 
@@ -55,14 +74,18 @@ class _Made(NamedTuple):
 class UpstreamItems:
     """The items of all upstreams. An item whose definition and names stay is the same object after an update."""
 
-    def __init__(self, has_prefix: bool, reserved: frozenset[str], seen: SeenUris) -> None:
+    def __init__(
+        self, has_prefix: bool, reserved: frozenset[str], seen: SeenUris, results: ResultPolicy | None = None
+    ) -> None:
         """
         Args:
             has_prefix: Whether names of tools and prompts begin with that of their upstream.
             reserved: Names that no tool may have here.
             seen: Takes note of the URIs in results.
+            results: The gateway's own policy.
         """
         self._seen = seen
+        self._results = results
         self._has_prefix = has_prefix
         self._reserved = reserved
         self._made: dict[ItemKey, _Made] = {}
@@ -94,7 +117,9 @@ class UpstreamItems:
         names = distinct_names(named, segments, self._has_prefix, self._reserved | {*ids})
         for (offer, tool), name, id_ in zip(tools, names, ids, strict=True):
             key = ItemKey("tool", offer.config.name, str(tool["name"]))
-            one = self._make(key, tool, (name, id_), functools.partial(_operation, offer, self._seen, tool, name, id_))
+            one = self._make(
+                key, tool, (name, id_), functools.partial(_operation, offer, self._seen, self._results, tool, name, id_)
+            )
             if one is not None:
                 yield key, one
 
@@ -211,13 +236,24 @@ def _name_here(tool: Mapping[str, JSON], config: UpstreamConfig) -> str:
     return config.rename.get(str(tool["name"]), str(tool["name"])) or str(tool["name"])
 
 
-def _operation(offer: UpstreamOffer, seen: SeenUris, tool: dict[str, JSON], name: str, id_: str) -> RemoteOperation:
+def _operation(
+    offer: UpstreamOffer,
+    seen: SeenUris,
+    results: ResultPolicy | None,
+    tool: dict[str, JSON],
+    name: str,
+    id_: str,
+) -> RemoteOperation:
     config, name_there = offer.config, str(tool["name"])
     category, _, action = id_.rpartition(".")
     options: ToolOptions = {"name": name, "category": category, "action": action}
     if _fits(name_there, config.pinned):
         options["pinned"] = True
-    if config.results is not None:
+    meta: dict[str, JSON] = {}
+    own_policy = _own_policy(tool, offer.catalogue)
+    if own_policy is not None:
+        options["results"], meta[META_KEY] = merge_policies(config.results, results, own_policy), _WHOLE
+    elif config.results is not None:
         options["results"] = config.results
     if config.confirm == "always" or (config.confirm == "destructive" and is_destructive(tool)):
         options["policy"] = "confirm"
@@ -225,7 +261,13 @@ def _operation(offer: UpstreamOffer, seen: SeenUris, tool: dict[str, JSON], name
         options |= {"promise": "auto", "sync_seconds": config.sync_seconds}
     schema = tool.get("inputSchema")
     headers = declared_headers(name_there, schema) if isinstance(schema, dict) else ()
-    call = functools.partial(_call, offer.upstream, seen, name_there, is_repeatable(tool), headers, _task_support(tool))
+    sent: dict[str, Any] = {
+        "repeatable": is_repeatable(tool),
+        "parameter_headers": headers,
+        "task_support": _task_support(tool),
+        "meta": meta,
+    }
+    call = functools.partial(_call, offer.upstream, seen, name_there, sent)
     operation = RemoteOperation(call, tool, **options)
     operation.abandon = offer.upstream.abandon
     return operation
@@ -258,6 +300,19 @@ async def _log_in(upstream: LoginUpstream, arguments: dict[str, JSON], context: 
     return await upstream.log_in(context)
 
 
+def _own_policy(tool: Mapping[str, JSON], catalogue: UpstreamCatalogue) -> ResultPolicy | None:
+    """Returns the budget by which a Delta-MCP server cuts a tool's results; None if it sends them whole.
+
+    It would keep the rest under a handle that is unknown here. So it is asked for all, and this server cuts.
+    """
+    capabilities, meta = catalogue.capabilities, tool.get("_meta")
+    is_ours = any(progressive_disclosure.is_declared(capabilities.get(key)) for key in ("extensions", "experimental"))
+    chars = meta.get(SIZE_KEY) if is_ours and isinstance(meta, dict) else None
+    if not isinstance(chars, int):
+        return None
+    return ResultPolicy(max_tokens=max(MIN_MAX_TOKENS, chars // CHARS_PER_TOKEN))
+
+
 def _task_support(tool: Mapping[str, JSON]) -> str:
     execution = tool.get("execution")
     return str(execution.get("taskSupport")) if isinstance(execution, dict) else ""
@@ -267,16 +322,12 @@ async def _call(
     upstream: Upstream,
     seen: SeenUris,
     name: str,
-    repeatable: bool,
-    headers: tuple[ParameterHeader, ...],
-    task_support: str,
+    options: dict[str, Any],
     arguments: dict[str, JSON],
     context: Context,
 ) -> RawResult:
     params: dict[str, JSON] = {"name": name, "arguments": arguments}
-    result = await upstream.forward(
-        "tools/call", params, context, repeatable=repeatable, parameter_headers=headers, task_support=task_support
-    )
+    result = await upstream.forward("tools/call", params, context, **options)
     seen.learn(upstream, result.fields)
     return result
 

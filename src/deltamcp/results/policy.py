@@ -23,10 +23,14 @@ ROOT_SCHEMA: dict[str, JSON] = {
     "type": "string",
     "description": "Root of the result you hold, to get only changes; empty: all.",
 }
+SIZE_KEY = "anthropic/maxResultSizeChars"
+"""The key in a tool's `_meta` that keeps hosts from cutting its results again."""
+CHARS_PER_TOKEN = 8
+"""Maximum characters of a reply for each of its tokens."""
 RESET = "reset"
 """A caller sends this instead of a root when it has lost everything the server sent."""
 
-_MAX_REQUESTED_TOKENS = 500_000
+MAX_REQUESTED_TOKENS = 500_000
 """The largest budget that a request gets; it may ask for more, and gets a part. No model reads more at once."""
 _MAX_NAMES, _MAX_NAMES_CHARS = 100, 2_000
 """The most names of fields in one setting of a policy: a result is compared once for each of them."""
@@ -156,11 +160,11 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
     @property
     def max_chars(self) -> int:
         """Maximum characters of a reply: the size hint for hosts, and a limit for texts with few tokens."""
-        return self.max_tokens * 8
+        return self.max_tokens * CHARS_PER_TOKEN
 
     @property
     def budget(self) -> Budget:
-        return Budget(self.max_tokens, self.model, self.max_tokens * 8)
+        return Budget(self.max_tokens, self.model, self.max_chars)
 
 
 def resolve_policy(*policies: ResultPolicy | None) -> ResolvedPolicy:
@@ -190,7 +194,7 @@ def override_policy(policy: ResultPolicy, base: ResolvedPolicy) -> ResolvedPolic
     if policy.model is not None and isinstance(policy, RequestPolicy):
         overrides["model"] = _requested_model(policy.model, base.model)
     if policy.max_tokens is not None and isinstance(policy, RequestPolicy):
-        overrides["max_tokens"] = min(policy.max_tokens, max(_MAX_REQUESTED_TOKENS, base.max_tokens))
+        overrides["max_tokens"] = min(policy.max_tokens, max(MAX_REQUESTED_TOKENS, base.max_tokens))
     return replace(base, **overrides)
 
 
@@ -207,7 +211,7 @@ def _requested_model(model: str | float, configured: str | float) -> str | float
 
 def size_hint(policy: ResolvedPolicy) -> dict[str, JSON]:
     """Return the `_meta` of a tool that keeps hosts from cutting its results again; hosts take 500,000 at most."""
-    return {"anthropic/maxResultSizeChars": min(policy.max_chars, 500_000)}
+    return {SIZE_KEY: min(policy.max_chars, 500_000)}
 
 
 def parse_root(value: JSON) -> str | None:

@@ -6,6 +6,7 @@ How a question reaches the caller depends on the eras on both sides; decision re
 import asyncio
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from deltamcp.calls.request_state import CONSENT_PREFIX
@@ -42,6 +43,7 @@ _OWN_PREFIX = "io.github.delta-mcp/"
 _OWN_EXTENSIONS = frozenset({progressive_disclosure.NAME, tasks.EXTENSION})
 """The extensions that this server has itself, in front of whatever upstreams have."""
 _MAX_SECONDS = 3600.0
+_NO_META: Mapping[str, JSON] = MappingProxyType({})
 
 
 class WaitingCaller:
@@ -90,17 +92,19 @@ class ForwardedRequest:
         context: Context,
         in_use: Callable[[], AbstractContextManager[None]],
         timeout: float | None,
+        meta: Mapping[str, JSON],
         options: Mapping[str, Any],
     ) -> None:
         """
         Args:
+            meta: What this server says to the upstream itself, in the request's `_meta`.
             in_use: Keeps the upstream from being stopped while a call of it is parked.
             timeout: The seconds that the upstream has, without those in which the caller answers its questions; None
                 for the client's own bound.
             options: Further ones of `DeltaClient.forward`.
         """
         self._client, self._method, self._params, self._context = client, method, params, context
-        self._in_use, self._timeout, self._options = in_use, timeout, options
+        self._in_use, self._timeout, self._meta, self._options = in_use, timeout, meta, options
 
     async def perform(self, parked_calls: ParkedCalls) -> RawResult:
         if self._client.server.era is Era.MODERN:
@@ -118,7 +122,7 @@ class ForwardedRequest:
         sending = self._client.forward(
             self._method,
             params,
-            _relayed_meta(terms.meta) if terms.meta else terms.meta,
+            {**_relayed_meta(terms.meta), **self._meta} if terms.meta or self._meta else terms.meta,
             capabilities=_relayed_capabilities(terms, self._client.server.capabilities) if is_modern else None,
             timeout=None if deadline is None else _MAX_SECONDS,
             progress=sender.progress if self._context.takes_progress else None,
@@ -219,6 +223,7 @@ async def forward(
     *,
     in_use: Callable[[], AbstractContextManager[None]],
     timeout: float | None = None,
+    meta: Mapping[str, JSON] = _NO_META,
     **options: Any,
 ) -> RawResult:
     """Has an upstream perform a request of a caller. The arguments are those of `ForwardedRequest`.
@@ -228,7 +233,7 @@ async def forward(
         UpstreamError: the upstream no longer waits for the answers that came, or asks what cannot be answered.
         PeerError, ConnectionLostError, DeadlineError: as `DeltaClient.forward`.
     """
-    return await ForwardedRequest(client, method, params, context, in_use, timeout, options).perform(parked_calls)
+    return await ForwardedRequest(client, method, params, context, in_use, timeout, meta, options).perform(parked_calls)
 
 
 async def ask_caller(context: Context, requests: Any, memo: JSON) -> dict[str, JSON]:

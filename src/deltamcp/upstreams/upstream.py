@@ -145,7 +145,7 @@ class Upstream:
         Args:
             repeatable: Whether the request may be sent again if the upstream is lost before it has answered.
             timeout: The seconds that it may take; those of the settings by default.
-            options: Further ones of `DeltaClient.forward`.
+            options: Further ones of `DeltaClient.forward`; `meta` is what this server says to the upstream itself.
 
         Raises:
             RemoteError: it answered with a JSON-RPC error.
