@@ -251,7 +251,7 @@ def _operation(
         options["pinned"] = True
     meta: dict[str, JSON] = {}
     own_policy = _own_policy(tool, offer.catalogue)
-    if own_policy is not None:
+    if own_policy is not None and config.results is not False:
         options["results"], meta[META_KEY] = merge_policies(config.results, results, own_policy), _WHOLE
     elif config.results is not None:
         options["results"] = config.results
