@@ -285,6 +285,35 @@ async def test_changed_lists_and_restarts_are_told(log):
         assert changes == [Kind.TOOLS, Kind.TOOLS]
 
 
+async def test_lists_whose_time_has_passed_are_told_once_while_it_runs_which_does_not_keep_it_running(log):
+    settings = UpstreamSettings(idle_seconds=600)
+    async with fake(log, settings, ttl=120_000, capabilities={"tools": {}}) as upstream:
+        changes: list[Kind | str] = []
+        await upstream.fetch_catalogue()
+        upstream.on_change = changes.append
+        advance_clock(119)
+        await upstream.fetch_catalogue()
+        advance_clock(119)
+        await asyncio.sleep(0)
+        assert changes == []
+        advance_clock(2)
+        await wait_until(lambda: changes == [Kind.TOOLS])
+        await upstream.fetch_catalogue()
+        advance_clock(361)
+        await wait_until(lambda: upstream.state.phase is Phase.STOPPED)
+
+
+@pytest.mark.parametrize("script", [{"capabilities": {"tools": {"listChanged": True}}}, {"discover": -32601}])
+async def test_lists_of_a_server_that_notifies_or_of_the_handshake_era_have_no_end(log, script):
+    async with fake(log, ttl=1, **script) as upstream:
+        changes: list[Kind | str] = []
+        await upstream.fetch_catalogue()
+        upstream.on_change = changes.append
+        advance_clock(1000)
+        await call(upstream, "echo")
+        assert changes == []
+
+
 async def test_who_is_subscribed_to_is_not_stopped_and_comes_back_by_itself(log):
     capabilities = {"tools": {}, "resources": {"subscribe": True}}
     async with fake(log, UpstreamSettings(idle_seconds=60), capabilities=capabilities) as upstream:

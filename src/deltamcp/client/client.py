@@ -156,6 +156,12 @@ class DeltaClient:
         """Has the client fetch definitions again when it needs them next, whether or not they may have changed."""
         self._lists.invalidate()
 
+    @property
+    def lists_ttl_seconds(self) -> float | None:
+        """For how long the lists that were fetched last are valid; None if the server notifies of changes, or does not
+        say."""
+        return self._lists.ttl_seconds
+
     def _receive_end(self, error: ClientError) -> None:
         self._lists.invalidate()
         self._calls.forget_results()

@@ -46,6 +46,8 @@ class ServerLists:
         self._fetch_lock = asyncio.Lock()
         self.receives_changes = False
         """Whether the client receives the server's notifications of changed lists."""
+        self._ttls: dict[str, float] = {}
+        """By method, for how many seconds the server says that the list is valid which was fetched last."""
         self.continue_tool: str | None = None
         """The name of the server's `continue` tool, if a reply has told it."""
 
@@ -213,6 +215,7 @@ class ServerLists:
         cursor: str | None = None
         seen: set[str] = set()
         total = TotalSize(f"The answer to {method}", self._max_bytes)
+        self._ttls.pop(method, None)
         for _ in range(_MAX_PAGES):
             result = await self._connector.request(method, {} if cursor is None else {"cursor": cursor})
             total.add(jsonrpc.encode(result), _MIN_PAGE_BYTES)
@@ -220,6 +223,8 @@ class ServerLists:
             items += page if isinstance(page, list) else []
             if ttls is not None:
                 ttls.append(self._ttl_seconds(result))
+            if (given := self._given_ttl_seconds(result)) is not None:
+                self._ttls[method] = min(given, self._ttls.get(method, given))
             cursor = result.get("nextCursor")
             if not isinstance(cursor, str) or not cursor:
                 return items
@@ -233,12 +238,27 @@ class ServerLists:
 
         MCP 2026-07-28, "Caching".
         """
-        ttl_ms, server = result.get("ttlMs"), self._connector.server
+        server = self._connector.server
         if self.receives_changes and server.changes("tools"):
             return _FOREVER
-        if isinstance(ttl_ms, int | float) and server.era is Era.MODERN:
-            return max(0.0, min(ttl_ms, _MAX_TTL_MS) / 1000)
+        given = self._given_ttl_seconds(result)
+        if given is not None:
+            return given
         return self._cache_seconds if server.era is Era.HANDSHAKE or server.is_lite else 0.0
+
+    def _given_ttl_seconds(self, result: dict[str, JSON]) -> float | None:
+        ttl_ms = result.get("ttlMs")
+        if not isinstance(ttl_ms, int | float) or self._connector.server.era is not Era.MODERN:
+            return None
+        return max(0.0, min(ttl_ms, _MAX_TTL_MS) / 1000)
+
+    @property
+    def ttl_seconds(self) -> float | None:
+        """For how long the lists that were fetched last are valid; None if the server notifies of changes, or does not
+        say."""
+        changes = self._connector.server.changes
+        ttls = (seconds for method, seconds in self._ttls.items() if not changes(method.partition("/")[0]))
+        return min(ttls, default=None)
 
     async def continue_tool_name(self) -> str:
         """Returns the name of the server's `continue` tool, which reads the rest of a stored result."""

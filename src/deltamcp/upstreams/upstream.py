@@ -46,6 +46,8 @@ _MAX_ERROR_CHARS = 500
 _MAX_ERROR_STEPS = 100_000
 """The work of a search for secrets in the data of an error; data that takes more is left out."""
 _ABANDON_SECONDS = 5.0
+_SHORTEST_TTL_SECONDS = 60.0
+"""How often the lists of a server that runs are fetched again, at the most, because it says that they are outdated."""
 _AGAIN = "try again later."
 _CHECK = "check whether the call took effect before you try again."
 
@@ -102,13 +104,15 @@ class Upstream:
         self.on_change: Callable[[Kind | str], None] = lambda change: None
         """Called with the kind of a list that may have changed, or the URI of a resource that did.
 
-        After every start each list may have changed, unless a fetch of the catalogue is under way.
+        After every start each list may have changed, unless a fetch of the catalogue is under way; and while it runs,
+        when the time has passed for which it says that its lists are valid.
         """
         self.on_announcement: Callable[[Kind], None] = lambda kind: None
         """Called, before `on_change`, with the kind of a list that the upstream itself says has changed."""
         self._turns = None if settings.concurrency is None else Turns(settings.concurrency)
         self._open_calls = 0
         self._fetches = 0
+        self._expiry: asyncio.TimerHandle | None = None
         self._subscriptions: dict[str, ExitStack] = {}
 
     @property
@@ -288,7 +292,7 @@ class Upstream:
             raise self._failure(f"is busy; {_AGAIN}") from None
 
     async def fetch_catalogue(self, principal: Principal = LOCAL) -> UpstreamCatalogue:
-        """Returns what the upstream lists now, for a principal.
+        """Returns what the upstream lists now, for a principal. That is no use that keeps the upstream running.
 
         Raises:
             ClientError, PeerError, NotReadyError, UpstreamError: it cannot be reached or does not list it.
@@ -298,12 +302,12 @@ class Upstream:
             raise self._failure(f"serves as many users as it can; {_AGAIN}")
         self._fetches += 1
         try:
-            with connection.in_use():
+            with connection.kept():
                 client = await connection.ready()
                 client.forget_lists()
                 server = client.server
                 has = server.capabilities.keys()
-                return UpstreamCatalogue(
+                catalogue = UpstreamCatalogue(
                     server.raw,
                     server.protocol,
                     await client.describe() if "tools" in has else [],
@@ -311,8 +315,28 @@ class Upstream:
                     await client.templates() if "resources" in has else [],
                     await client.prompts() if "prompts" in has else [],
                 )
+                self._await_expiry(connection, client)
+                return catalogue
         finally:
             self._fetches -= 1
+
+    def _await_expiry(self, connection: UpstreamClient, client: "DeltaClient") -> None:
+        """Tells when lists are outdated that were fetched just now, if the server still runs then."""
+        self._forget_expiry()
+        life, seconds = connection.life, client.lists_ttl_seconds
+
+        def expire() -> None:
+            if connection.is_ready and connection.life == life:
+                self._tell_lists(client)
+
+        if seconds is not None:
+            delay = max(seconds, _SHORTEST_TTL_SECONDS)
+            self._expiry = asyncio.get_running_loop().call_later(delay, expire)
+
+    def _forget_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
 
     async def tell_roots_changed(self) -> None:
         """Tells the server, if it is of the handshake era and runs, that it may ask for the client's roots again."""
@@ -373,12 +397,16 @@ class Upstream:
 
     def _receive_ready(self, client: "DeltaClient") -> None:
         """Tells what may have changed while nobody listened."""
-        for capability, kinds in KINDS.items():
-            if capability in client.server.capabilities and not self._fetches:
-                for kind in kinds:
-                    self.on_change(kind)
+        if not self._fetches:
+            self._tell_lists(client)
         for uri in tuple(self._subscriptions):
             self.on_change(uri)
+
+    def _tell_lists(self, client: "DeltaClient") -> None:
+        """Tells that all lists of the server may have changed."""
+        for capability, kinds in KINDS.items():
+            for kind in kinds if capability in client.server.capabilities else ():
+                self.on_change(kind)
 
     def open(self) -> None:
         """Lets requests start the upstream again after `close`."""
@@ -386,4 +414,5 @@ class Upstream:
 
     async def close(self) -> None:
         """Ends the connection and the process, if there is one; the upstream is started no more."""
+        self._forget_expiry()
         await self._clients.close()

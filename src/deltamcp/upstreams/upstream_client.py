@@ -129,14 +129,22 @@ class UpstreamClient:
         return self._client
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Keeps it from being stopped for having no use: during a call, also one that is parked, and a subscription."""
+    def kept(self) -> Iterator[None]:
+        """Keeps it from being stopped meanwhile, and no longer."""
         self._users += 1
         try:
             yield
         finally:
             self._users -= 1
-            self._last_used = asyncio.get_running_loop().time()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keeps it from being stopped for having no use: during a call, also one that is parked, and a subscription."""
+        with self.kept():
+            try:
+                yield
+            finally:
+                self._last_used = asyncio.get_running_loop().time()
 
     def lose(self, life: int, error: Exception) -> None:
         """Gives up a connection over which the server cannot be reached; a later one stays."""
