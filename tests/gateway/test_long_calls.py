@@ -28,14 +28,15 @@ NAMES = {"first": "Ada", "last": "Lovelace"}
 class TaskGateway:
     """A gateway in front of `task_server.py`."""
 
-    def __init__(self, folder: Path, behind: str, sync_seconds: float = 0.0) -> None:
+    def __init__(self, folder: Path, behind: str, sync_seconds: float = 0.0, **options: Any) -> None:
         self._log = folder / "log"
         entry = {
             "command": str(PROGRAM),
             "args": ["serve", task_server.__file__],
             "env": {task_server.LOG: str(self._log)},
         }
-        upstream = UpstreamConfig(name="up", entry=entry, speak=behind, sync_seconds=sync_seconds)  # type: ignore[arg-type]
+        options |= {"speak": behind, "sync_seconds": sync_seconds}
+        upstream = UpstreamConfig(name="up", entry=entry, **options)
         self.gateway = Gateway(
             GatewayConfig(upstreams=[upstream], disclosure="full", query=False), cache_folder=folder / "cache"
         )
@@ -200,6 +201,28 @@ async def test_a_call_behind_a_promise_is_a_task_upstream_too_where_the_tool_let
         waited = (await client.modern("tools/call", name="optional", arguments={}))["result"]
         promised = await modern(client, "tools/call", name="optional", arguments={})
     assert [one["content"][0]["text"] for one in (waited, promised)] == ["as a task: False", "as a task: True"]
+
+
+@pytest.mark.parametrize("behind", ERAS)
+@pytest.mark.parametrize("action", ["accept", "decline"])
+async def test_a_promise_runs_only_with_the_users_consent_and_can_still_be_cancelled(
+    tmp_path: Path, behind: str, action: str
+) -> None:
+    tasks = TaskGateway(tmp_path, behind, confirm="always")
+    async with tasks.client("modern") as client:
+        id_ = (await modern(client, "tools/call", name="plain_hang", arguments={}))["taskId"]
+        asked = (await settle(client, id_, "input_required", "completed"))[-1]
+        assert asked["status"] == "input_required" and tasks.log() == []
+        [(key, question)] = asked["inputRequests"].items()
+        assert question["params"]["message"] == "Run up.plain_hang with {}?"
+        await modern(client, "tasks/update", taskId=id_, inputResponses={key: {"action": action, "content": {}}})
+        if action == "decline":
+            ended = (await settle(client, id_))[-1]
+            assert ended["result"]["isError"] and tasks.log() == []
+            return
+        await wait_until(lambda: tasks.log() == ["plain hang"], "the upstream's run")
+        await modern(client, "tasks/cancel", taskId=id_)
+        await wait_until(lambda: tasks.log() == ["plain hang", "plain hang stopped"], "the end of the upstream's run")
 
 
 @pytest.mark.parametrize(
