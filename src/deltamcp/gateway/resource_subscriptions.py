@@ -6,10 +6,13 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, NamedTuple
 
-from deltamcp.errors import DeltaError
+from deltamcp.errors import DeltaError, PeerError
 from deltamcp.gateway.upstream_resources import UpstreamResource
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.upstreams.upstream import Upstream
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 300.0
+"""Between attempts to subscribe at an upstream that cannot be reached."""
 
 logger = logging.getLogger("deltamcp")
 
@@ -65,19 +68,34 @@ class ResourceSubscriptions:
             for uri in self._places.keys() - wanted:
                 place = self._places.pop(uri)
                 if place not in self._places.values():
-                    self._start(self._tell(place.upstream.unsubscribe(place.uri), place))
+                    self._start(self._unsubscribe(place))
             for uri in wanted - self._places.keys():
                 resource = self._find(uri)
                 if resource is not None:
                     place = _Place(resource.upstream, resource.uri_there(uri))
                     self._places[uri] = place
-                    self._start(self._tell(place.upstream.subscribe(place.uri), place))
+                    self._start(self._subscribe(place))
 
-    async def _tell(self, request: Coroutine[Any, Any, None], place: _Place) -> None:
+    async def _subscribe(self, place: _Place) -> None:
+        """Subscribes at an upstream, again and again if it cannot be reached: the client believes that it has."""
+        pause = _FIRST_PAUSE
+        while place in self._places.values():
+            try:
+                await place.upstream.subscribe(place.uri)
+            except DeltaError as error:
+                logger.info("%s does not notify of changes of %s: %s", place.upstream.name, place.uri[:200], error)
+                if isinstance(error, PeerError):  # it refuses
+                    return
+            else:
+                return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _unsubscribe(self, place: _Place) -> None:
         try:
-            await request
+            await place.upstream.unsubscribe(place.uri)
         except DeltaError as error:
-            logger.info("%s does not notify of changes of %s: %s", place.upstream.name, place.uri[:200], error)
+            logger.info("%s still notifies of changes of %s: %s", place.upstream.name, place.uri[:200], error)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs it in a task of its own, so that one upstream does not delay another."""

@@ -371,7 +371,8 @@ class Upstream:
             client = await self._clients.local.ready()
             await client.subscribe(uri)
         except BaseException:
-            self._forget_subscription(uri)
+            if self._subscriptions.get(uri) is use:
+                self._forget_subscription(uri)
             raise
 
     async def unsubscribe(self, uri: str) -> None:
