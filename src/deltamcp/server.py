@@ -26,7 +26,6 @@ from deltamcp.catalog.operation import Operation, ToolOptions
 from deltamcp.catalog.prompt import Prompt, PromptOptions
 from deltamcp.catalog.registration import registration
 from deltamcp.catalog.resource import Resource, ResourceOptions
-from deltamcp.catalog.search.fusion import Embedder
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
@@ -45,6 +44,7 @@ from deltamcp.values import JSON, Icon, Kind
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
+    from deltamcp.catalog.search.fusion import Embedder
     from deltamcp.sources.operations_loader import OperationsFile
     from deltamcp.transports.grpc_options import GrpcOptions
     from deltamcp.transports.grpc_server import GrpcServer
@@ -80,7 +80,7 @@ class DeltaServer:
         state_key: bytes | Sequence[bytes] | None = None,
         disclosure: Disclosure | Literal["full", "meta", "auto"] = "full",
         strict: bool = False,
-        embedder: Embedder | None = None,
+        embedder: "Embedder | None" = None,
         embedder_weight: float = 0.7,
         results: ResultPolicy | None = None,
         store: Store | str = "memory://",

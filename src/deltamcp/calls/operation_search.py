@@ -7,14 +7,16 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING
 
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.function_shape import is_async
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.search import fusion
-from deltamcp.catalog.search.fusion import Embedder, Fusion, Vector
-from deltamcp.catalog.search.index import SearchIndex
 from deltamcp.catalog.view import FoundOperation, View
+
+if TYPE_CHECKING:
+    from deltamcp.catalog.search.fusion import Embedder, Vector
+    from deltamcp.catalog.search.index import SearchIndex
 
 _MAX_INDEXED_ON_LOOP = 100
 """The number of operations that the event loop indexes, in 7 ms; more than these are indexed in a thread."""
@@ -31,7 +33,7 @@ logger = logging.getLogger("deltamcp")
 class OperationSearch:
     """Searches the operations of one catalogue."""
 
-    def __init__(self, catalog: Catalog, embedder: Embedder | None, weight: float) -> None:
+    def __init__(self, catalog: Catalog, embedder: "Embedder | None", weight: float) -> None:
         self._catalog = catalog
         self._embeddings = _Embeddings(catalog, embedder, weight) if embedder is not None else None
         self._building: asyncio.Future[SearchIndex] | None = None
@@ -64,7 +66,9 @@ class OperationSearch:
 class _Embeddings:
     """The vectors of all operations, updated when the catalogue changes."""
 
-    def __init__(self, catalog: Catalog, embedder: Embedder, weight: float) -> None:
+    def __init__(self, catalog: Catalog, embedder: "Embedder", weight: float) -> None:
+        from deltamcp.catalog.search.fusion import Fusion
+
         self._catalog = catalog
         self._embedder = embedder
         self._fusion = Fusion(weight)
@@ -72,7 +76,7 @@ class _Embeddings:
         self._version = -1
         self._updating: asyncio.Task[None] | None = None
 
-    async def embed_queries(self, queries: list[str]) -> Sequence[Vector] | None:
+    async def embed_queries(self, queries: list[str]) -> "Sequence[Vector] | None":
         """Returns the queries' vectors when every operation has one; None if the embedder failed or is too slow."""
         try:
             async with asyncio.timeout(_EMBEDDER_SECONDS):
@@ -87,7 +91,7 @@ class _Embeddings:
             logger.error("the embedder failed, so tools are searched by words only", exc_info=error)
         return None
 
-    def search(self, view: View, query: str, vector: Vector, limit: int, names: Set[str]) -> list[FoundOperation]:
+    def search(self, view: View, query: str, vector: "Vector", limit: int, names: Set[str]) -> list[FoundOperation]:
         index = self._catalog.search_index()
         hidden = len(index) - len(names)
         ranked = self._fusion.blend(index.search(query, _WORD_HITS, names), vector, limit + hidden)
@@ -103,7 +107,7 @@ class _Embeddings:
             self._fusion.drop(name)
         self._embedded, self._version = set(operations), version
 
-    async def _embed(self, texts: list[str]) -> Sequence[Vector]:
+    async def _embed(self, texts: list[str]) -> "Sequence[Vector]":
         if is_async(self._embedder):
             returned = self._embedder(texts)
         else:
@@ -115,4 +119,6 @@ class _Embeddings:
 
 
 def _text(operation: Operation) -> str:
-    return fusion.embedding_text(operation.tool, operation.id.rpartition(".")[0])
+    from deltamcp.catalog.search.fusion import embedding_text
+
+    return embedding_text(operation.tool, operation.id.rpartition(".")[0])

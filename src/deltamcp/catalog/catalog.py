@@ -1,10 +1,11 @@
 """The catalogue of one server: looks up operations, resources and prompts by name or URI."""
 
 import copy
+import functools
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.disclosure import Disclosure, uri_scheme
@@ -14,7 +15,6 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.registration import source_line
 from deltamcp.catalog.resource import Resource
-from deltamcp.catalog.search.index import SearchIndex
 from deltamcp.catalog.uri_template import LooseUriTemplate
 from deltamcp.catalog.view import SharedItems, View
 from deltamcp.catalog.withheld_operations import WithheldOperations
@@ -22,6 +22,9 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy, resolve_policy
 from deltamcp.values import LOCAL, Kind, Principal
 from deltamcp.work import Work
+
+if TYPE_CHECKING:
+    from deltamcp.catalog.search.index import SearchIndex
 
 _CHANGED_BY_OPERATIONS = {"operations", "version", "_ids", "_categories", "_scopes", "_views", "_unindexed"}
 _MAX_VIEWS = 64
@@ -57,7 +60,6 @@ class Catalog:
         """The number of operations below each category, by dotted path."""
         self._scopes: frozenset[str] = frozenset()
         self._views: dict[_ViewKey | None, View] = {}
-        self._search_index = SearchIndex()
         self._unindexed: dict[str, Operation | None] = {}
         self.find_unlisted: Callable[[str], Resource | None] = lambda uri: None
         """Finds the resource at a URI that is not listed and that no template fits."""
@@ -124,7 +126,7 @@ class Catalog:
                 "remove it first or pick another name."
             )
         if kind is Kind.TOOLS:
-            self._check_free(self._reserved_names() & {name})
+            self._check_free({name} & self._reserved_names())
         registry[name] = item
         self._mark_changed()
         return kind
@@ -134,9 +136,13 @@ class Catalog:
             raise ConfigurationError(f"{name!r} is a meta-tool's name; pick another, or give the disclosure a prefix.")
 
     def _reserved_names(self) -> set[str]:
-        prefix = self.disclosure.meta_tool_prefix
         if self.disclosure.surface == "full":
-            return {f"{prefix}{MetaTool.CONTINUE.value}"} if self._may_cut_results else set()
+            return {f"{self.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"} if self._may_cut_results else set()
+        return self._meta_tool_names
+
+    @functools.cached_property
+    def _meta_tool_names(self) -> set[str]:
+        prefix = self.disclosure.meta_tool_prefix
         return {f"{prefix}{meta.value}" for meta in offered_meta_tools(self.disclosure)}
 
     def items(self) -> list[tuple[Kind, Operation | Resource | Prompt]]:
@@ -247,7 +253,13 @@ class Catalog:
         """The number of changes that the search index lacks; each takes 0.07 ms at the next search."""
         return len(self._unindexed)
 
-    def search_index(self) -> SearchIndex:
+    @functools.cached_property
+    def _search_index(self) -> "SearchIndex":
+        from deltamcp.catalog.search.index import SearchIndex  # 10 ms of tables, which only a search needs
+
+        return SearchIndex()
+
+    def search_index(self) -> "SearchIndex":
         """Applies pending changes to the search index and returns it."""
         pending, self._unindexed = self._unindexed, {}
         for name, operation in pending.items():

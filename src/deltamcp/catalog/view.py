@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Set
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -15,12 +15,13 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.operation_resources import OperationResources
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
-from deltamcp.catalog.search.index import Hit, SearchIndex
-from deltamcp.catalog.search.relevance import is_weak, relevant_hits
 from deltamcp.catalog.similar_names import SimilarNames
 from deltamcp.catalog.withheld_operations import WithheldOperations
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.values import JSON, Kind, Manifest, Page, ResultShape, Surface
+
+if TYPE_CHECKING:
+    from deltamcp.catalog.search.index import Hit, SearchIndex
 
 RESOURCES_PER_PAGE = 100
 """The page size of `resources/list` where it has operations and the author set no page size."""
@@ -61,7 +62,7 @@ class View:
         disclosure: Disclosure,
         scheme: str,
         page_size: int | None,
-        index: Callable[[], SearchIndex],
+        index: "Callable[[], SearchIndex]",
         shared: bool,
         policy: ResolvedPolicy | None,
         withheld: WithheldOperations = WithheldOperations({}, frozenset()),  # noqa: B008 - it does not change
@@ -122,8 +123,10 @@ class View:
         index = self._search_index()
         return self.found_operations(index.search(query, limit, None if len(names) == len(index) else names))
 
-    def found_operations(self, hits: Iterable[Hit]) -> list[FoundOperation]:
+    def found_operations(self, hits: "Iterable[Hit]") -> list[FoundOperation]:
         """Returns the operations of a ranking, best first, up to where relevance stops."""
+        from deltamcp.catalog.search.relevance import is_weak, relevant_hits
+
         visible = [hit for hit in hits if hit.id in self.operations]
         return [FoundOperation(self.operations[hit.id], is_weak(hit)) for hit in relevant_hits(visible)]
 
