@@ -275,7 +275,8 @@ class UpstreamClient:
             self._change.cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([self._change])
-        await self._client.__aexit__(None, None, None)
+        if "_client" in vars(self):  # only then was it ever started
+            await self._client.__aexit__(None, None, None)
 
 
 def _cancel(*timers: asyncio.TimerHandle | None) -> None:
