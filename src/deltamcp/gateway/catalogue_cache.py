@@ -108,8 +108,9 @@ class StoredContentLines(dict[str, str]):
 
     def __setitem__(self, key: str, line: str) -> None:
         super().__setitem__(key, line)
-        kept = dict(list(self.items())[-_MAX_LINES:])
+        while len(self) > _MAX_LINES:
+            del self[next(iter(self))]
         try:
-            replace_own_file(self._path, msgspec.json.encode(kept))
+            replace_own_file(self._path, msgspec.json.encode(self))
         except OSError as error:
             logger.info("the summary of what the servers offer is not kept: %s", error.strerror)
