@@ -4,13 +4,13 @@ https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-
 """
 
 import hashlib
-import importlib.metadata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from deltamcp.calls.observers import ObservedCall
 from deltamcp.errors import FAULTS, ConfigurationError
 from deltamcp.values import JSON, Answer, Era, Failure, Terms, ToolResult
+from deltamcp.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -43,7 +43,7 @@ class CallSpans:
             raise ConfigurationError("Spans need opentelemetry-api: pip install 'delta-mcp[tracing]'.") from None
         self._context, self._propagate, self._trace = context, propagate, trace
         self._has_provider = tracer_provider is not None
-        self._tracer = trace.get_tracer("deltamcp", importlib.metadata.version("delta-mcp"), tracer_provider)
+        self._tracer = trace.get_tracer("deltamcp", VERSION, tracer_provider)
         self._open: dict[int, tuple[Span, Any]] = {}
 
     @property

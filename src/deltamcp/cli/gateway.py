@@ -20,6 +20,7 @@ from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_file import DEFAULT_RESULTS, GatewayFile, SkippedServer, read_gateway_file
 from deltamcp.gateway.upstream_name import name_address, name_command
 from deltamcp.results.policy import ResultPolicy, merge_policies
+from deltamcp.runtime.garbage_collection import collection_paused
 from deltamcp.runtime.secrets import Secrets
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
@@ -113,9 +114,10 @@ class GatewaySource(Struct, frozen=True):
         return msgspec.structs.replace(found, config=config, skipped=skipped)
 
     def load(self) -> DeltaServer:
-        from deltamcp.gateway.gateway import Gateway
-        from deltamcp.gateway.ledger.ledger import Ledger
-        from deltamcp.gateway.ledger.ledger_file import LedgerFile
+        with collection_paused():
+            from deltamcp.gateway.gateway import Gateway
+            from deltamcp.gateway.ledger.ledger import Ledger
+            from deltamcp.gateway.ledger.ledger_file import LedgerFile
 
         found = self.read()
         log.redact_log(Secrets(found.secrets).redact)

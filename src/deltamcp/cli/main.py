@@ -2,8 +2,8 @@
 
 import argparse
 import contextlib
+import gc
 import importlib
-import importlib.metadata
 import io
 import os
 import sys
@@ -23,6 +23,8 @@ from deltamcp.errors import (
     ResponseTypeError,
     UnreachableError,
 )
+from deltamcp.runtime.garbage_collection import collection_paused
+from deltamcp.version import VERSION
 
 
 class Verb(NamedTuple):
@@ -95,7 +97,9 @@ def main(arguments: list[str] | None = None) -> None:
         from deltamcp.cli.bench import insert_target
 
         words = insert_target(words)
-    args = make_parser([verb]).parse_args(words)
+    with collection_paused():
+        args = make_parser([verb]).parse_args(words)
+    gc.freeze()  # modules stay, so that no later search needs to look through them
     stderr = sys.stderr if VERBS[args.verb].runs_author_code else PrintableStream(sys.stderr)
     try:
         with contextlib.redirect_stderr(stderr):
@@ -126,7 +130,7 @@ def make_parser(verb_names: Collection[str]) -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=importlib.metadata.version("delta-mcp"))
+    parser.add_argument("--version", action="version", version=VERSION)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, verb in VERBS.items():

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 from collections.abc import AsyncGenerator, Callable, Mapping
-from importlib import metadata
 from types import TracebackType
 from typing import Any, Unpack, get_args
 
@@ -29,6 +28,7 @@ from deltamcp.client.tool_caller import ToolCaller
 from deltamcp.errors import ClientError, ConfigurationError
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.values import JSON, LogLevel, RawResult
+from deltamcp.version import VERSION
 
 
 class DeltaClient:
@@ -499,7 +499,7 @@ def _is_lite(endpoint: Endpoint) -> bool:
 
 
 def _own_info() -> dict[str, JSON]:
-    return {"name": "delta-mcp", "version": metadata.version("delta-mcp")}
+    return {"name": "delta-mcp", "version": VERSION}
 
 
 def _as_list(value: JSON) -> list[Any]:

@@ -5,7 +5,6 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer, 
 from deltamcp.gateway.upstream_resources import SeenUris, UnlistedResources, UpstreamResource
 from deltamcp.gateway.upstream_status import status_resource, upstream_figures
 from deltamcp.limits import Limits
+from deltamcp.runtime.garbage_collection import collection_paused
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
@@ -38,6 +38,7 @@ from deltamcp.upstreams.outside_request import OutsideRequest
 from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import LOCAL, Kind, Principal
+from deltamcp.version import VERSION
 from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Gateway:
         self.upstreams = {one.name: self._make_upstream(one) for one in config.upstreams}
         self.server = DeltaServer(
             config.name,
-            metadata.version("delta-mcp"),
+            VERSION,
             disclosure=Disclosure(config.disclosure, query=config.query, destructive=config.destructive),
             results=config.results,
             lifespan=self._run,
@@ -176,10 +177,11 @@ class Gateway:
             lambda upstream: upstream.lower_log_level(level)
         )
         try:
-            self._known.load()
-            self.server.engine.catalog.content_lines = StoredContentLines(self._cache_folder)
-            self.server.engine.catalog.find_unlisted = self._unlisted.find
-            self._offer()
+            with collection_paused():
+                self._known.load()
+                self.server.engine.catalog.content_lines = StoredContentLines(self._cache_folder)
+                self.server.engine.catalog.find_unlisted = self._unlisted.find
+                self._offer()
             async with self._known.running(), self._following_approvals(), self._subscriptions().running():
                 await self._known.wait_for_unseen(self._config.wait_seconds)
                 yield

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
@@ -16,6 +15,8 @@ from deltamcp.values import Kind
 
 _FETCH_SECONDS = 120.0
 """How long an upstream may take to start and to list what it has."""
+_START_SECONDS = 1.0
+"""How long a start leaves servers alone that were asked before: each process takes some ms of the first replies."""
 _BURST_SECONDS, _LONGEST_BURST_SECONDS = 0.05, 60.0
 """How long a refresh waits for further notices, as many servers announce each of their items. The wait doubles for one
 that announces changes without end."""
@@ -66,15 +67,8 @@ class KnownCatalogues:
 
     def load(self) -> None:
         """Reads what is known from disk. An upstream that is to be asked soon is marked as due."""
-        # What is decoded has no cycles to look for, which takes longer than to decode it.
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            for config in self._configs:
-                self._load(config)
-        finally:
-            if was_enabled:
-                gc.enable()
+        for config in self._configs:
+            self._load(config)
 
     def _load(self, config: UpstreamConfig) -> None:
         cached = self._cache.load(config.name, config.entry)
@@ -124,6 +118,8 @@ class KnownCatalogues:
     async def _keep(self, config: UpstreamConfig) -> None:
         due, now = self._due[config.name], asyncio.get_running_loop().time
         pause, burst, quiet_at = _FIRST_PAUSE, _BURST_SECONDS, 0.0
+        if due.is_set() and config.name not in self._unseen:
+            await asyncio.sleep(_START_SECONDS)
         while True:
             await due.wait()
             burst = min(2 * burst, _LONGEST_BURST_SECONDS) if now() < quiet_at else _BURST_SECONDS

@@ -4,7 +4,6 @@ Labels have few values: operations that exist, outcomes, faults; nothing of who 
 """
 
 import asyncio
-import importlib.metadata
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from deltamcp.transports.asgi_messages import WHOLE_RESPONSE, Receive, Scope, Se
 from deltamcp.transports.open_pages import OpenPages
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.values import Failure
+from deltamcp.version import VERSION
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -254,7 +254,7 @@ class _Collected:
             families[name].add_metric(labels, value)
         for (name, *labels), counts in self._snapshot.histograms:
             families[name].add_metric(labels, _cumulative_counts(counts), counts[-1])
-        versions = [importlib.metadata.version("delta-mcp"), platform.python_version()]
+        versions = [VERSION, platform.python_version()]
         families[BUILD].add_metric(versions, 1)
         return families.values()
 
