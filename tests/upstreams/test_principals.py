@@ -53,6 +53,12 @@ async def test_each_principal_has_one_process_and_keeps_it(log):
         assert upstream.state.restarts == 0
 
 
+async def test_users_who_are_called_local_or_anonymous_are_not_those(log):
+    async with upstream_of(log) as upstream:
+        everybody = [LOCAL, ANONYMOUS, Principal("local", frozenset({"a"})), Principal("anonymous", frozenset({"a"}))]
+        assert [await life_of(upstream, one) for one in everybody] == [0, 1, 2, 3]
+
+
 async def test_without_that_all_share_one(log):
     command, *args = fake_stdio.command(log=log)
     upstream = Upstream("fake", {"command": command, "args": args})

@@ -93,7 +93,7 @@ class Upstream:
 
         def make_client(principal: Principal) -> UpstreamClient:
             own = dict(options) if options_for is None else {**options, **options_for(principal)}
-            if principal.key != LOCAL.key:
+            if principal is not LOCAL:  # a user may have its name
                 return UpstreamClient(name, entry, settings, self._redact, guard, **own)
             client = UpstreamClient(name, entry, settings, self._redact, guard, on_change=self._receive_change, **own)
             client.on_ready = self._receive_ready

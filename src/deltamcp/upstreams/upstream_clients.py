@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from deltamcp.upstreams.upstream_client import UpstreamClient
-from deltamcp.values import LOCAL, Principal
+from deltamcp.values import ANONYMOUS, LOCAL, Principal
 
 
 class UpstreamClients:
@@ -21,8 +21,8 @@ class UpstreamClients:
         """
         self._make, self._is_shared, self._max_principals = make, is_shared, max_principals
         self.local = make(LOCAL)
-        self._others: dict[str, UpstreamClient] = {}
-        """By the principals' keys; the last was used last."""
+        self._others: dict[tuple[bool, str], UpstreamClient] = {}
+        """By whether nobody authenticates the principal, and its key; the last was used last."""
         self._closing: set[asyncio.Task[None]] = set()
         self._is_open = True
 
@@ -32,14 +32,15 @@ class UpstreamClients:
 
     def get(self, principal: Principal) -> UpstreamClient | None:
         """Returns the client of a principal; None if all that there may be are in use by others."""
-        if self._is_shared or principal.key == LOCAL.key:
+        if self._is_shared or principal is LOCAL:
             return self.local
-        client = self._others.pop(principal.key, None)
+        key = principal is ANONYMOUS, principal.key  # a user may have its name
+        client = self._others.pop(key, None)
         if client is None:
             if not self._is_open or (len(self._others) >= self._max_principals and not self._drop_idle()):
                 return None
             client = self._make(principal)
-        self._others[principal.key] = client
+        self._others[key] = client
         return client
 
     def _drop_idle(self) -> bool:

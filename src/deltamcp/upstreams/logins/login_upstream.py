@@ -9,7 +9,7 @@ from deltamcp.errors import UnreachableError, UpstreamError
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
-from deltamcp.values import JSON, LOCAL, Kind, Principal, RawResult
+from deltamcp.values import ANONYMOUS, JSON, LOCAL, Kind, Principal, RawResult
 from deltamcp.wire import jsonrpc
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class LoginUpstream(Upstream):
             options: As of `Upstream`, as are the other arguments.
         """
         self._make_login = make_login
-        self._logins: OrderedDict[str, UserLogin] = OrderedDict()
+        self._logins: OrderedDict[tuple[bool, str], UserLogin] = OrderedDict()
         self._lister: Principal = LOCAL
         self._can_list = True
         """Whether the lister has a login, as far as is known."""
@@ -107,11 +107,12 @@ class LoginUpstream(Upstream):
         await super().close()
 
     def _login(self, principal: Principal) -> "UserLogin":
-        owner = principal if principal.is_authenticated else LOCAL
-        login = self._logins.get(owner.key)
+        owner = LOCAL if principal is ANONYMOUS else principal
+        key = owner is LOCAL, owner.key  # a user may have its name
+        login = self._logins.get(key)
         if login is None:
             if len(self._logins) >= _MAX_LOGINS:
                 self._logins.popitem(last=False)
-            login = self._logins[owner.key] = self._make_login(owner)
-        self._logins.move_to_end(owner.key)
+            login = self._logins[key] = self._make_login(owner)
+        self._logins.move_to_end(key)
         return login
