@@ -15,9 +15,9 @@ from tests.support.era_client import ERAS
 
 
 @pytest.mark.parametrize("behind", ERAS)
-@pytest.mark.parametrize(("own", "budget"), [(None, 300), (ResultPolicy(max_tokens=600), 600)])
+@pytest.mark.parametrize(("own", "budget"), [(ResultPolicy(), 300), (ResultPolicy(max_tokens=600), 600)])
 async def test_the_rest_of_a_cut_result_is_read_at_the_gateway(
-    tmp_path: Path, behind: Any, own: ResultPolicy | None, budget: int
+    tmp_path: Path, behind: Any, own: ResultPolicy, budget: int
 ) -> None:
     entry = {"command": sys.executable, "args": [budget_server.__file__]}
     upstream = UpstreamConfig(name="up", entry=entry, speak=behind)
