@@ -648,9 +648,9 @@ def test_several_blocks_are_lines(standard, place):
     )
 
 
-def test_only_dangerous_characters_are_replaced_on_a_terminal(standard, place):
-    safe = "\u65e5 \U0001f469\u200d\U0001f467 e\u0301\u00ad\u2028\ue000\t"
-    dangerous = "\x00\x07\x08\x0b\x1b\x7f\x9b\u061c\u200e\u202e\u2066"
+def test_only_dangerous_and_hidden_characters_are_replaced_on_a_terminal(standard, place):
+    safe = "\u65e5 \U0001f469\u200d\U0001f467 e\u0301\ue000\t"
+    dangerous = "\x00\x07\x08\x0b\x1b\x7f\x9b\u00ad\u061c\u200e\u2028\u202e\u2066"
     sent = json.dumps(f"{safe}|a\r\nb|{dangerous}|c\rd")
     seen = run_on_terminal("call", *standard, "repeat", f"text:={sent}", cwd=place)
 
