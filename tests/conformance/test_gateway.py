@@ -42,6 +42,7 @@ NO_KEYS = {
 NO_CAPABILITIES = {
     "server-stateless/sep-2575-server-rejects-undeclared-capability",
     "server-stateless/sep-2575-missing-capability-http-400",
+    "input-required-result-capability-check/sep-2322-respect-client-capabilities",
 }
 """In the handshake era a server learns once what its client can do. The gateway can pass any question on, so the server
 asks, is refused, and answers as it likes: it cannot refuse the call as it would in the modern era."""

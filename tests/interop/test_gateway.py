@@ -185,7 +185,8 @@ def _in_place(text: bytes, base: Path, place: str) -> bytes:
 def test_the_flat_list_has_every_tool_as_its_server_wrote_it(flat, direct):
     listed = {tool["name"]: tool for tool in _upstream_tools(flat)}
     wanted = [(name, tool) for name, found in direct.items() for tool in found.tools]
-    assert len(listed) == len(wanted) and (not ALL or len(direct) >= 25)
+    # Some servers have more tools for a client that can be asked, as the gateway can and the direct one here cannot.
+    assert len(listed) >= len(wanted) and (not ALL or len(direct) >= 25)
     for name, tool in wanted:
         short = f"{name}_{tool['name']}"
         found = [listed[short]] if short in listed else [one for one in listed.values() if _is_like(one, tool, name)]
