@@ -132,9 +132,10 @@ class UpstreamItems:
                 self._tell(f"{config.name}: a tool is left out: it has no name.")
             elif name in seen:
                 self._tell(f"{config.name}: a tool is left out: {name[:100]!r} is listed twice.")
-            elif is_offered(name, tool, config):
-                seen.add(name)
-                yield tool
+            else:
+                seen.add(name)  # also of a tool that is not offered: trust compares the first of a name
+                if is_offered(name, tool, config):
+                    yield tool
 
     def _resources(
         self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
