@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
@@ -47,8 +47,6 @@ class Verdict(enum.Enum):
 class Review(NamedTuple):
     """What came of a review."""
 
-    catalogue: UpstreamCatalogue
-    """What may be offered."""
     record: ApprovalRecord
     is_first_sight: bool
     withheld: dict[str, Verdict]
@@ -76,19 +74,12 @@ def review(
     if record is None or not (record.approved or record.waiting or record.rejected):
         note = f"{config.name}: first seen, so {_counts(listed)} are trusted as they are now"
         if not imitations:
-            return Review(catalogue, ApprovalRecord(config.name, listed), True, {}, [note] if listed else [])
+            return Review(ApprovalRecord(config.name, listed), True, {}, [note] if listed else [])
         record = ApprovalRecord(config.name, {place: one for place, one in listed.items() if place not in imitations})
     decided = _Decisions(config, record, imitations)
     for place, definition in listed.items():
         decided.decide(place, definition)
-    withheld = decided.withheld
-    return Review(
-        _without(catalogue, withheld),
-        decided.new_record(listed),
-        False,
-        withheld,
-        list(decided.notes(listed)),
-    )
+    return Review(decided.new_record(listed), False, decided.withheld, list(decided.notes(listed)))
 
 
 def listed_definitions(catalogue: UpstreamCatalogue) -> Iterator[tuple[str, JSON]]:
@@ -226,20 +217,6 @@ def _with_unique_names(catalogue: UpstreamCatalogue) -> UpstreamCatalogue:
     if len(kept["tools"]) == len(catalogue.tools) and len(kept["prompts"]) == len(catalogue.prompts):
         return catalogue
     return replace(catalogue, tools=kept["tools"], prompts=kept["prompts"])
-
-
-def _without(catalogue: UpstreamCatalogue, withheld: Collection[str]) -> UpstreamCatalogue:
-    if not withheld:
-        return catalogue
-    about: dict[str, Any] = dict(catalogue.about)
-    if INSTRUCTIONS in withheld:
-        about.pop("instructions", None)
-    return replace(
-        catalogue,
-        about=about,
-        tools=[item for item in catalogue.tools if pointer("/tools", item["name"]) not in withheld],
-        prompts=[item for item in catalogue.prompts if pointer("/prompts", item["name"]) not in withheld],
-    )
 
 
 def _counts(listed: dict[str, JSON]) -> str:
