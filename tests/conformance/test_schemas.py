@@ -18,6 +18,7 @@ from referencing import Registry, Resource
 from deltamcp import DeltaServer
 from deltamcp.cli.server_target import load
 from tests.support.raw_link import RawLink, raw_link
+from tests.support.sdk_host import FORM
 
 SECONDS = 120
 MODERN = "2026-07-28"
@@ -78,24 +79,6 @@ QUESTIONS = {
 ERRORS = {-32600: "InvalidRequestError", -32601: "MethodNotFoundError", -32602: "InvalidParamsError"}
 ERROR_RESPONSES = {-32021: "MissingRequiredClientCapabilityError", -32022: "UnsupportedProtocolVersionError"}
 """2026-07-28 has a definition for each code: of the error, or of the whole response."""
-
-FORM: dict[str, Any] = {
-    "username": "ada",
-    "email": "ada@example.org",
-    "name": "Ada",
-    "age": 36,
-    "score": 99.5,
-    "status": "pending",
-    "verified": False,
-    "untitledSingle": "option2",
-    "titledSingle": "value2",
-    "legacyEnum": "opt2",
-    "untitledMulti": ["option1"],
-    "titledMulti": ["value1"],
-    "color": "green",
-    "ok": True,
-    "context": "tea",
-}
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "test_structured_output": {"place": {"city": "Bern"}},
