@@ -66,3 +66,14 @@ async def test_the_page_of_metrics_has_the_upstreams(tmp_path):
     assert found["delta_mcp_upstream_state", "two", "backing off"] == 1
     assert found["delta_mcp_upstream_restarts_total", "one", None] == 0
     assert found["delta_mcp_upstream_open_calls", "one", None] == 0
+
+
+async def test_names_that_are_too_long_are_not_offered_but_counted_and_told_once(tmp_path, caplog):
+    upstream = ListingUpstream(tmp_path, "one", tools=[tool("a"), tool("b" * 20_000)], prompts=[{"name": "c" * 129}])
+    for _ in range(2):  # from the server, then from what is kept on disk
+        caplog.clear()
+        async with connect(gateway(tmp_path, upstream.config()).server, progressive=False) as client:
+            assert [one["name"] for one in await client.describe()] == ["a"] and await client.prompts() == []
+            (contents,) = await client.read(URI)
+            assert json.loads(contents["text"])[0]["leftOut"] == {"tools": 1, "prompts": 1}
+        assert caplog.text.count("one: 1 of its tools are left out: their names are too long.") == 1

@@ -14,7 +14,7 @@ from deltamcp.gateway.trust import review
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.definition_diff import diff_lines
 from deltamcp.gateway.trust.definition_hash import is_identical
-from deltamcp.gateway.trust.imitation import find_imitations
+from deltamcp.gateway.trust.imitation import compare_tools
 from deltamcp.gateway.trust.review import ApprovalRecord, name_at
 
 _KINDS = {"tools": "tool", "prompts": "prompt", "instructions": "text"}
@@ -74,7 +74,7 @@ def _find_imitations(records: Iterable[ApprovalRecord]) -> dict[tuple[str, str],
         ]
         for record in records
     }
-    return {(one.upstream, one.tool): str(one) for one in find_imitations(tools)}
+    return {(one.upstream, one.tool): str(one) for one in compare_tools(tools).imitations}
 
 
 def _show(record: ApprovalRecord, places: list[str], imitations: dict[tuple[str, str], str], is_whole: bool) -> None:

@@ -17,7 +17,7 @@ from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_file import GatewayFile
 from deltamcp.gateway.trust.approvals import Approvals, load
-from deltamcp.gateway.trust.imitation import find_imitations, similar_upstreams
+from deltamcp.gateway.trust.imitation import compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import review
 from deltamcp.gateway.upstream_items import is_offered
 from deltamcp.runtime.secrets import Secrets
@@ -92,7 +92,7 @@ def _trust_sentences(checked: Sequence[CheckedUpstream]) -> Iterator[str]:
             yield f"{one.config.name}: the gateway keeps out {len(withheld)} of what it lists, which changed: {command}"
     yield from similar_upstreams([one.config.name for one in checked])
     listed = {one.config.name: one.catalogue.tools for one in checked if one.catalogue is not None}
-    yield from map(str, find_imitations(listed))
+    yield from compare_tools(listed).sentences()
 
 
 def _row(one: CheckedUpstream) -> Sequence[str]:

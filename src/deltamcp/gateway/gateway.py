@@ -99,7 +99,7 @@ class Gateway:
             observers=observers if ledger is None else (*observers, ledger),
         )
         logins = [one for one in self.upstreams.values() if isinstance(one, LoginUpstream)]
-        status = status_resource(self.upstreams.values())
+        status = status_resource(self.upstreams.values(), lambda name: self._known.get(name))
         self._own_items: list[Item] = [*log_in_operations(logins), *([] if config.disclosure == "full" else [status])]
         if logins:
             self.server.pages = self._login_pages.pages

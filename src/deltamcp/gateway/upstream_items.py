@@ -42,6 +42,8 @@ _WHOLE: dict[str, JSON] = {
     "dedup": False,
 }
 """The policy of a request for a result that is not cut."""
+_MAX_TOLD = 1_000
+"""The sentences about lists that a process logs; servers that change their lists without end have others each time."""
 
 Item = RemoteOperation | RemoteResource | RemotePrompt
 
@@ -93,6 +95,9 @@ class UpstreamItems:
 
     def update(self, offers: Sequence[UpstreamOffer]) -> dict[ItemKey, Item]:
         """Returns the items of upstreams, which are given in the order of the configuration."""
+        for offer in offers:
+            for kind, count in offer.catalogue.left_out.items():
+                self._tell(f"{offer.config.name}: {count} of its {kind} are left out: their names are too long.")
         names = [offer.config.name for offer in offers]
         segments = dict(zip(names, distinct_segments(names, reserved=("index",)), strict=True))
         made = dict(
@@ -199,7 +204,7 @@ class UpstreamItems:
 
     def _tell(self, text: str) -> None:
         """Logs what an operator should know of a list, once."""
-        if text not in self._told:
+        if text not in self._told and len(self._told) < _MAX_TOLD:
             self._told.add(text)
             logger.warning("%s", text)
 

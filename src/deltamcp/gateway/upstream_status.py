@@ -1,12 +1,13 @@
 """What the servers behind a gateway are doing now: a resource for people, and figures for the page of metrics."""
 
 import datetime
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from deltamcp.catalog.remote_items import RemoteResource
 from deltamcp.context import Context
 from deltamcp.runtime.figures import Key
 from deltamcp.upstreams.upstream import Upstream
+from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.upstreams.upstream_state import Phase, UpstreamState
 from deltamcp.values import JSON, RawResult
 from deltamcp.wire import jsonrpc
@@ -20,18 +21,23 @@ _LIST_ITEM: dict[str, JSON] = {
 }
 
 
-def status_resource(upstreams: Collection[Upstream]) -> RemoteResource:
-    """Returns the resource that tells the states of upstreams; to read it starts none of them."""
+def status_resource(
+    upstreams: Collection[Upstream], known: Callable[[str], UpstreamCatalogue | None]
+) -> RemoteResource:
+    """Returns the resource that tells the states of upstreams; to read it starts none of them.
+
+    `known` returns what an upstream of a name is known to list.
+    """
 
     async def read(uri: str, context: Context) -> RawResult:
-        text = jsonrpc.encode([_describe(upstream.state) for upstream in upstreams]).decode()
+        text = jsonrpc.encode([_describe(upstream.state, known(upstream.name)) for upstream in upstreams]).decode()
         result: dict[str, JSON] = {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
         return RawResult(jsonrpc.encode(result), result)
 
     return RemoteResource(read, _LIST_ITEM)
 
 
-def _describe(state: UpstreamState) -> dict[str, JSON]:
+def _describe(state: UpstreamState, catalogue: UpstreamCatalogue | None) -> dict[str, JSON]:
     """Returns a state for whoever may read resources: without the number of the process."""
     described: dict[str, JSON] = {
         "name": state.name,
@@ -48,6 +54,8 @@ def _describe(state: UpstreamState) -> dict[str, JSON]:
         described["retryAt"] = _time(state.retry_at)
     if state.last_error is not None:
         described["lastError"] = state.last_error
+    if catalogue is not None and catalogue.left_out:
+        described["leftOut"] = {**catalogue.left_out}
     return described
 
 

@@ -292,7 +292,7 @@ class Upstream:
             raise self._failure(f"is busy; {_AGAIN}") from None
 
     async def fetch_catalogue(self, principal: Principal = LOCAL) -> UpstreamCatalogue:
-        """Returns what the upstream lists now, for a principal. That is no use that keeps the upstream running.
+        """Returns what the upstream lists now, for a principal, within bounds. That does not keep it running.
 
         Raises:
             ClientError, PeerError, NotReadyError, UpstreamError: it cannot be reached or does not list it.
@@ -316,7 +316,7 @@ class Upstream:
                     await client.prompts() if "prompts" in has else [],
                 )
                 self._await_expiry(connection, client)
-                return catalogue
+                return catalogue.within_bounds()
         finally:
             self._fetches -= 1
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from deltamcp.values import JSON, Kind
 
@@ -13,6 +14,9 @@ KINDS: Mapping[str, tuple[Kind, ...]] = {
     "prompts": (Kind.PROMPTS,),
 }
 """The lists that a server has, by its capability, which is also what its notifications of changes name."""
+
+MAX_NAME_CHARS = 128
+"""The longest name of a tool or a prompt that is taken; MCP 2025-11-25, "Tool Names", has no longer ones."""
 
 
 class UpstreamCatalogue(Struct, frozen=True):
@@ -26,6 +30,8 @@ class UpstreamCatalogue(Struct, frozen=True):
     resources: list[dict[str, JSON]] = []
     templates: list[dict[str, JSON]] = []
     prompts: list[dict[str, JSON]] = []
+    left_out: dict[str, int] = {}
+    """How many items are left out that the upstream lists, by list; see `within_bounds`."""
 
     @property
     def capabilities(self) -> dict[str, JSON]:
@@ -41,3 +47,18 @@ class UpstreamCatalogue(Struct, frozen=True):
     def instructions(self) -> str:
         text = self.about.get("instructions")
         return text if isinstance(text, str) else ""
+
+    def within_bounds(self) -> "UpstreamCatalogue":
+        """Returns the catalogue without tools and prompts whose names are too long, which it counts."""
+        lists = {"tools": self.tools, "prompts": self.prompts}
+        kept = {kind: [item for item in items if not _is_named_too_long(item)] for kind, items in lists.items()}
+        left_out = {kind: len(items) - len(kept[kind]) for kind, items in lists.items()}
+        if not any(left_out.values()):
+            return self
+        left_out = {kind: count for kind, count in left_out.items() if count}
+        return replace(self, tools=kept["tools"], prompts=kept["prompts"], left_out=left_out)
+
+
+def _is_named_too_long(item: Mapping[str, JSON]) -> bool:
+    name = item.get("name")
+    return isinstance(name, str) and len(name) > MAX_NAME_CHARS

@@ -5,7 +5,9 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from deltamcp.upstreams.upstream_catalogue import MAX_NAME_CHARS
 from deltamcp.values import JSON
+from deltamcp.work import Work, WorkLimitError
 
 _LOOKALIKES = {
     "a": "аαɑ", "b": "ЬƄ", "c": "сϲ", "d": "ԁ", "e": "еє", "g": "ɡ", "h": "һ", "j": "ј", "k": "κк",
@@ -31,6 +33,11 @@ _TAKEOVER = re.compile(
 _TAKEOVER_CHARS = 160
 """How far from such words the name of the other tool may be."""
 _MAX_DESCRIPTION_CHARS = 20_000
+_NAME = re.compile(r"[\w.-]{4,}")
+_TEXT_CHARS_PER_STEP = 16
+_MAX_STEPS = 200_000
+"""The work of a comparison of all upstreams: a second in a thread, and 27 MB meanwhile. 1,531 tools of 56 published
+servers take 55,000. An upstream that lists more than its share is compared in part; others are not affected."""
 
 
 class Imitation(NamedTuple):
@@ -47,9 +54,24 @@ class Imitation(NamedTuple):
         return f"{self.tool!r} of {self.upstream} {self.how} {self.of_tool!r} of {self.of_upstream}"
 
 
+class Comparison(NamedTuple):
+    """What came of a comparison of the tools of several upstreams."""
+
+    imitations: list[Imitation]
+    unfinished: list[str]
+    """The upstreams that list too much to be compared whole."""
+
+    def sentences(self) -> Iterator[str]:
+        """Yields what an operator is told."""
+        yield from map(str, self.imitations)
+        for upstream in self.unfinished:
+            yield f"{upstream} lists too much for all of it to be compared with the tools of other servers"
+
+
 class _Named(NamedTuple):
     upstream: str
     name: str
+    skeleton: str
 
 
 def skeleton(name: str) -> str:
@@ -59,15 +81,48 @@ def skeleton(name: str) -> str:
     return "".join(char for char in decomposed if char.isalnum()).replace("rn", "m").replace("vv", "w")
 
 
-def find_imitations(tools: Mapping[str, Sequence[Mapping[str, JSON]]]) -> list[Imitation]:
-    """Returns the tools of upstreams, given in the order of the configuration, that imitate one of another upstream.
+def compare_tools(tools: Mapping[str, Sequence[Mapping[str, JSON]]]) -> Comparison:
+    """Finds the tools of upstreams, given in the order of the configuration, that imitate one of another upstream.
 
     Equal names are none: many servers have a `search`, and its id says whose it is. Of two that are alike the later one
     imitates, or the one with characters that are not ASCII.
     """
-    named = [_Named(upstream, str(tool.get("name"))) for upstream, listed in tools.items() for tool in listed]
-    found = {(one.upstream, one.tool): one for one in (*_takeovers(tools, named), *_alike(named), *_full_names(named))}
-    return list(found.values())
+    named = [
+        _Named(upstream, name, skeleton(name))
+        for upstream, listed in tools.items()
+        for tool in listed
+        if len(name := str(tool.get("name"))) <= MAX_NAME_CHARS
+    ]
+    shares = _Shares(tools, named)
+    alike = (*_takeovers(tools, named, shares), *_alike(named), *_misspelt(named, shares), *_full_names(named))
+    found = {(one.upstream, one.tool): one for one in alike}
+    return Comparison(list(found.values()), shares.unfinished)
+
+
+class _Shares:
+    """The work that each upstream may cause: all that it needs, or the same part of what others leave."""
+
+    def __init__(self, tools: Mapping[str, Sequence[Mapping[str, JSON]]], named: Sequence[_Named]) -> None:
+        needed = {upstream: sum(_text_steps(_text(tool)) for tool in listed) for upstream, listed in tools.items()}
+        for one in named:
+            needed[one.upstream] += len(one.skeleton)
+        self._work: dict[str, Work] = {}
+        left = _MAX_STEPS
+        for upstream in sorted(needed, key=needed.__getitem__):
+            share = min(needed[upstream], left // (len(needed) - len(self._work)))
+            self._work[upstream] = Work(share)
+            left -= share
+        self.unfinished: list[str] = []
+
+    def spend(self, upstream: str, steps: int) -> bool:
+        """Counts work that an upstream causes; returns False if it has no more."""
+        try:
+            self._work[upstream].spend(steps)
+        except WorkLimitError:
+            if upstream not in self.unfinished:
+                self.unfinished.append(upstream)
+            return False
+        return True
 
 
 def similar_upstreams(names: Sequence[str]) -> Iterator[str]:
@@ -79,11 +134,8 @@ def similar_upstreams(names: Sequence[str]) -> Iterator[str]:
 
 
 def _alike(named: Sequence[_Named]) -> Iterator[Imitation]:
-    """Yields names that differ, and look the same or almost the same."""
-    by_skeleton: dict[str, list[_Named]] = {}
-    for one in named:
-        by_skeleton.setdefault(skeleton(one.name), []).append(one)
-    for alike in by_skeleton.values():
+    """Yields names that differ and look the same."""
+    for alike in _by_skeleton(named).values():
         if len(alike) > 1:
             first = next((one for one in alike if one.name.isascii()), alike[0])
             for one in alike:
@@ -91,16 +143,30 @@ def _alike(named: Sequence[_Named]) -> Iterator[Imitation]:
                 is_other_style = one.name.isascii() and _words(one.name) == _words(first.name)
                 if one.upstream != first.upstream and not is_other_style:
                     yield Imitation(one.upstream, one.name, first.upstream, first.name, "looks like")
+
+
+def _misspelt(named: Sequence[_Named], shares: _Shares) -> Iterator[Imitation]:
+    """Yields names that look the same but for one letter."""
+    by_skeleton = _by_skeleton(named)
     order = {key: index for index, key in enumerate(by_skeleton)}
-    by_variant: dict[str, str] = {}
-    for key in by_skeleton:
-        for place in range(len(key) if len(key) >= _MIN_EDITED_CHARS else 0):
+    by_variant: dict[int, str] = {}
+    for key, alike in by_skeleton.items():
+        if len(key) < _MIN_EDITED_CHARS or not shares.spend(alike[0].upstream, len(key)):
+            continue
+        for place in range(len(key)):
             shorter = key[:place] + key[place + 1 :]
-            exchanged = by_variant.setdefault(f"{key[:place]} {key[place + 1 :]}", key)
+            exchanged = by_variant.setdefault(hash((place, shorter)), key)
             for near in (one for one in (exchanged, shorter) if one != key and one in order):
                 first, later = (by_skeleton[one][0] for one in sorted((key, near), key=order.__getitem__))
                 if first.upstream != later.upstream and _is_misspelling(first.name, later.name):
                     yield Imitation(later.upstream, later.name, first.upstream, first.name, "is one letter apart from")
+
+
+def _by_skeleton(named: Sequence[_Named]) -> dict[str, list[_Named]]:
+    found: dict[str, list[_Named]] = {}
+    for one in named:
+        found.setdefault(one.skeleton, []).append(one)
+    return found
 
 
 def _is_misspelling(name: str, other: str) -> bool:
@@ -129,28 +195,48 @@ def _words(name: str) -> list[str]:
 
 def _full_names(named: Sequence[_Named]) -> Iterator[Imitation]:
     """Yields names of one upstream that begin with another's name and end with one of its tools."""
-    own = {(skeleton(one.upstream), skeleton(one.name)): one for one in named}
-    upstreams = {skeleton(one.upstream): one.upstream for one in named}
+    upstreams = {skeleton(upstream): upstream for upstream in dict.fromkeys(one.upstream for one in named)}
+    own = {(one.upstream, one.skeleton): one for one in named}
     for one in named:
-        key = skeleton(one.name)
         for start, upstream in upstreams.items():
-            if upstream != one.upstream and key.startswith(start) and (imitated := own.get((start, key[len(start) :]))):
-                yield Imitation(one.upstream, one.name, upstream, imitated.name, "has the name of")
+            if upstream != one.upstream and one.skeleton.startswith(start):
+                imitated = own.get((upstream, one.skeleton[len(start) :]))
+                if imitated is not None:
+                    yield Imitation(one.upstream, one.name, upstream, imitated.name, "has the name of")
 
 
-def _takeovers(tools: Mapping[str, Sequence[Mapping[str, JSON]]], named: Sequence[_Named]) -> Iterator[Imitation]:
+def _takeovers(
+    tools: Mapping[str, Sequence[Mapping[str, JSON]]], named: Sequence[_Named], shares: _Shares
+) -> Iterator[Imitation]:
     """Yields tools whose description says to use them in place of another upstream's tool, or ahead of it."""
     owners: dict[str, set[str]] = {}
     for one in named:
         owners.setdefault(one.name, set()).add(one.upstream)
     for upstream, listed in tools.items():
         for tool in listed:
-            description: Any = tool.get("description")
-            text = description[:_MAX_DESCRIPTION_CHARS] if isinstance(description, str) else ""
-            for found in _TAKEOVER.finditer(text):
-                near = text[found.end() : found.end() + _TAKEOVER_CHARS]
-                for word in re.findall(r"[\w.-]{4,}", near):
-                    others = owners.get(word.strip("."), set())
-                    if len(_words(word)) > 1 and others and upstream not in others:
-                        other = sorted(others)[0]
-                        yield Imitation(upstream, str(tool.get("name")), other, word.strip("."), "wants to be used for")
+            text = _text(tool)
+            if not shares.spend(upstream, _text_steps(text)):
+                break
+            for word in _words_after_takeover(text):
+                others = owners.get(word, ())
+                if others and upstream not in others and len(_words(word)) > 1:
+                    yield Imitation(upstream, str(tool.get("name")), min(others), word, "wants to be used for")
+                    break
+
+
+def _words_after_takeover(text: str) -> Iterator[str]:
+    """Yields each word that is near after such words, once."""
+    end = 0
+    for found in _TAKEOVER.finditer(text):
+        start, end = max(found.end(), end), found.end() + _TAKEOVER_CHARS
+        for word in _NAME.finditer(text, start, end):
+            yield word[0].strip(".")
+
+
+def _text_steps(text: str) -> int:
+    return 1 + len(text) // _TEXT_CHARS_PER_STEP
+
+
+def _text(tool: Mapping[str, JSON]) -> str:
+    description: Any = tool.get("description")
+    return description[:_MAX_DESCRIPTION_CHARS] if isinstance(description, str) else ""

@@ -12,7 +12,7 @@ from deltamcp.gateway.catalogue_cache import StoredReview
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.definition_hash import pointer
-from deltamcp.gateway.trust.imitation import Imitation, find_imitations, similar_upstreams
+from deltamcp.gateway.trust.imitation import Comparison, compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import INSTRUCTIONS, Review, Verdict
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamOffer
 from deltamcp.upstreams.upstream import Upstream
@@ -27,6 +27,8 @@ ABSENCES: dict[Verdict, str] = {
     Verdict.REJECTED: "was rejected by the user, who can still approve it with",
 }
 """What whoever names a withheld item is told, by verdict."""
+_MAX_TOLD = 1_000
+"""The sentences about imitations that a process logs."""
 _LISTS = {"tool": "/tools", "prompt": "/prompts"}
 
 
@@ -54,7 +56,7 @@ class Quarantine:
         self._upstreams = upstreams
         self._last: dict[str, _LastReview] = {}
         self._compared: list[UpstreamCatalogue] = []
-        self._imitations: list[Imitation] = []
+        self._comparison = Comparison([], [])
         self._told: set[str] = set()
 
     async def review(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> None:
@@ -92,8 +94,8 @@ class Quarantine:
     def tell_imitations(self, offers: Sequence[UpstreamOffer]) -> None:
         """Logs which tools could be taken for another upstream's, each once."""
         names = [offer.config.name for offer in offers]
-        for sentence in (*similar_upstreams(names), *map(str, self._find_imitations(offers))):
-            if sentence not in self._told:
+        for sentence in (*similar_upstreams(names), *self._compare(offers).sentences()):
+            if sentence not in self._told and len(self._told) < _MAX_TOLD:
                 self._told.add(sentence)
                 logger.warning("%s", sentence)
 
@@ -101,17 +103,17 @@ class Quarantine:
         """Returns sentences about what the operator wants kept out because it imitates, by upstream and pointer."""
         strict = {offer.config.name for offer in offers if offer.config.on_imitation == "quarantine"}
         found: dict[str, dict[str, str]] = {}
-        for one in self._find_imitations(offers) if strict else ():
+        for one in self._compare(offers).imitations if strict else ():
             if one.upstream in strict:
                 found.setdefault(one.upstream, {})[pointer("/tools", one.tool)] = str(one)
         return found
 
-    def _find_imitations(self, offers: Sequence[UpstreamOffer]) -> list[Imitation]:
+    def _compare(self, offers: Sequence[UpstreamOffer]) -> Comparison:
         catalogues = [offer.catalogue for offer in offers]
         if len(catalogues) != len(self._compared) or any(map(operator.is_not, catalogues, self._compared)):
-            self._imitations = find_imitations({offer.config.name: offer.catalogue.tools for offer in offers})
+            self._comparison = compare_tools({offer.config.name: offer.catalogue.tools for offer in offers})
             self._compared = catalogues
-        return self._imitations
+        return self._comparison
 
     def instructions(self, offer: UpstreamOffer) -> str:
         """Returns what an upstream says of itself; nothing if that is kept out."""

@@ -1,0 +1,17 @@
+"""What of an upstream's lists is taken."""
+
+from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.values import JSON
+
+
+def test_tools_and_prompts_whose_names_are_too_long_are_left_out_and_counted():
+    tools: list[dict[str, JSON]] = [{"name": "a" * 128}, {"name": "b" * 129}, {"name": "c" * 60_000}, {"name": 5}]
+    lists = UpstreamCatalogue({}, "2025-11-25", tools, prompts=[{"name": "d" * 129}, {"name": "e"}])
+    taken = lists.within_bounds()
+    assert taken.tools == [tools[0], tools[3]] and taken.prompts == [{"name": "e"}]
+    assert taken.left_out == {"tools": 2, "prompts": 1}
+
+
+def test_lists_within_bounds_stay_as_they_are():
+    lists = UpstreamCatalogue({}, "2025-11-25", [{"name": "a"}], prompts=[{"name": "e"}])
+    assert lists.within_bounds() is lists
