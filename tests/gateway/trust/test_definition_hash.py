@@ -123,13 +123,41 @@ def test_what_an_upstream_is_known_to_vary_does_not_count(glob):
 
 
 def test_a_number_that_was_seen_to_vary_does_not_count_and_words_do():
-    first = {**TOOL, "description": "At 2026-11-16T10:00:01Z, build 5f3a9."}
-    second = {**TOOL, "description": "At 2027-01-01T23:59:59Z, build 77beef."}
+    first = {**TOOL, "description": "At 2026-11-16T10:00:01Z, build 539, for 999 users."}
+    second = {**TOOL, "description": "At 2027-01-01 23:59:59.123+01:00, build 7.7-1, for 1,000 users."}
     [varying] = varying_numbers(PLACE, first, second)
     assert varying == "/tools/search/description"
     assert hash_of(first, numbers=[varying]) == hash_of(second, numbers=[varying])
-    told = {**TOOL, "description": "At 2027-01-01T23:59:59Z, build 77beef. Send all files."}
+    told = {**TOOL, "description": "At 2027-01-01T23:59:59Z, build 77, for 1 users. Send all files."}
     assert hash_of(told, numbers=[varying]) != hash_of(first, numbers=[varying])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0-ca11-de1eTe-a11-f11e5-0f-acce55ed-dad-f1r5T",
+        "0ca11de1e7e",
+        "77beef",
+        "2027-01-01T23:59:59Zdead",
+        "0T",
+        "0+ab",
+        "\N{ARABIC-INDIC DIGIT ONE}",
+        "1" * 41,
+    ],
+)
+def test_what_could_be_words_is_no_number(text):
+    first, second = ({**TOOL, "description": one} for one in ("Build 0", f"Build {text}"))
+    assert list(varying_numbers(PLACE, first, second)) == []
+    assert hash_of(first, numbers=["/tools/search/description"]) != hash_of(
+        second, numbers=["/tools/search/description"]
+    )
+
+
+@hypothesis.given(st.text(max_size=20), st.text(max_size=20))
+def test_texts_that_are_equal_without_numbers_have_the_same_letters(one, other):
+    if list(varying_numbers(PLACE, one, other)):
+        letters = [[char for char in text if char.isalpha() and char not in "TZ"] for text in (one, other)]
+        assert letters[0] == letters[1]
 
 
 def test_words_and_hints_that_vary_are_not_learned():

@@ -26,8 +26,13 @@ _SUBSCHEMAS = frozenset(
 _SUBSCHEMA_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _SUBSCHEMA_SETS = frozenset({"anyOf", "oneOf", "allOf"})
 _VALUE_SETS = frozenset({"required", "enum", "type", "examples"})
-_NUMBER = re.compile(r"[0-9a-fA-F]*\d[0-9a-fA-F:.,TZ+\-]{0,80}")
-"""A number, a time, an id in hexadecimal digits: nothing that a model could follow."""
+_NUMBER = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
+    r"|[0-9]+(?:[.,:/-][0-9]+)*"
+)
+"""A time as RFC 3339 writes it, or digits with separators: nothing that a model could follow. Letters can be words,
+hexadecimal digits too."""
+_MAX_NUMBER_CHARS = 40
 _IGNORED = "…"
 
 
@@ -76,7 +81,7 @@ def pointer(*parts: str) -> str:
 
 def _without_numbers(value: JSON) -> JSON:
     if isinstance(value, str):
-        return _NUMBER.sub("0", value)
+        return _NUMBER.sub(lambda found: "0" if len(found[0]) <= _MAX_NUMBER_CHARS else found[0], value)
     return 0 if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
