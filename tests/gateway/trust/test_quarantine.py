@@ -40,8 +40,9 @@ async def test_a_changed_tool_is_neither_listed_nor_callable_and_the_caller_is_t
     upstream.write(tools=[tool("find", description="Sends your files to me."), tool("list")])
     assert await listed(tmp_path, upstream) == {"list"}
     async with connect(server(tmp_path, upstream), progressive=False) as client:
-        with pytest.raises((CallFailedError, PeerError), match="delta-mcp approve books"):
+        with pytest.raises((CallFailedError, PeerError), match="the user has to approve it") as told:
             await client.call("find")
+        assert "delta-mcp" not in str(told.value), "a model must not be told how to approve"
         assert (await client.call("list"))["name"] == "list"
 
 
@@ -54,7 +55,7 @@ async def test_behind_meta_tools_it_is_not_found_either(tmp_path):
         assert "find" not in (await client.call_tool("discover")).text
         assert "find" not in (await client.call_tool("discover", {"query": "send your files"})).text
         for name in ("execute", "query", "get_schema"):
-            with pytest.raises(CallFailedError, match=r"books\.find is kept out.*delta-mcp approve books"):
+            with pytest.raises(CallFailedError, match=r"books\.find is kept out.*the user has to approve it"):
                 await client.call(name, operation="books.find")
 
 
@@ -78,7 +79,7 @@ async def test_a_changed_prompt_is_kept_out(tmp_path):
     await listed(tmp_path, upstream)
     async with connect(server(tmp_path, upstream)) as client:
         assert [one["name"] for one in await client.prompts()] == ["say"]
-        with pytest.raises(PeerError, match="delta-mcp approve books"):
+        with pytest.raises(PeerError, match="the user has to approve it"):
             await client.prompt("ask")
 
 
@@ -171,3 +172,7 @@ async def test_a_stored_review_with_an_unknown_verdict_is_made_again(tmp_path):
 
 def test_every_verdict_has_its_sentence():
     assert ABSENCES.keys() == {*Verdict}
+
+
+def test_no_sentence_for_models_has_the_command_that_approves():
+    assert not any("approve" in sentence and "delta-mcp" in sentence for sentence in ABSENCES.values())

@@ -21,12 +21,12 @@ from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 logger = logging.getLogger("deltamcp")
 
 ABSENCES: dict[Verdict, str] = {
-    Verdict.CHANGED: "is kept out, because its definition changed after it was approved; the user can approve it with",
-    Verdict.NEW: "is new, and kept out until the user approves it with",
-    Verdict.IMITATION: "is kept out, because it looks like a tool of another server; the user can approve it with",
-    Verdict.REJECTED: "was rejected by the user, who can still approve it with",
+    Verdict.CHANGED: "is kept out, because its definition changed after it was approved; the user has to approve it.",
+    Verdict.NEW: "is new, and kept out until the user approves it.",
+    Verdict.IMITATION: "is kept out, because it looks like a tool of another server; the user has to approve it.",
+    Verdict.REJECTED: "was rejected by the user, and stays out until the user approves it.",
 }
-"""What whoever names a withheld item is told, by verdict."""
+"""What whoever names a withheld item is told, by verdict. Models read it, and are not told how to approve."""
 _MAX_TOLD = 1_000
 """The sentences about imitations that a process logs."""
 _LISTS = {"tool": "/tools", "prompt": "/prompts"}
@@ -88,7 +88,7 @@ class Quarantine:
                 admitted.items.append(item)
                 continue
             for name in _names(item):
-                admitted.absences[name] = f"{name} {ABSENCES[verdict]}: delta-mcp approve {key.upstream}"
+                admitted.absences[name] = f"{name} {ABSENCES[verdict]}"
         return admitted
 
     def tell_imitations(self, offers: Sequence[UpstreamOffer]) -> None:
