@@ -6,19 +6,22 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from deltamcp.catalog.clean_text import visible
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.cli.output import print_text
 from deltamcp.cli.suggestion import suggest
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.trust import review
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.definition_diff import diff_lines
+from deltamcp.gateway.trust.definition_diff import UnreadableDiffError, diff_lines, name_text
 from deltamcp.gateway.trust.definition_hash import is_identical
 from deltamcp.gateway.trust.imitation import compare_tools
 from deltamcp.gateway.trust.review import ApprovalRecord, name_at
 
 _KINDS = {"tools": "tool", "prompts": "prompt", "instructions": "text"}
-_NAME_CHARS = 100
+_NO_TERMINAL = (
+    "--yes needs a person at a terminal; where there is none, on_new and on_changed of a server, in the gateway's "
+    "configuration, say what it may list."
+)
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
@@ -26,12 +29,17 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("upstream", nargs="?", metavar="UPSTREAM", help="a server behind the gateway; without it, all")
     verb.add_argument("names", nargs="*", metavar="TOOL", help="tools, prompts or `instructions`; without them, all")
     decision = verb.add_mutually_exclusive_group()
-    decision.add_argument("--yes", action="store_true", help="approve what is shown")
+    decision.add_argument(
+        "--yes", action="store_true", help="approve what is shown, at a terminal, if you only press Enter"
+    )
     decision.add_argument("--reject", action="store_true", help="keep out what is shown, until it changes again")
     verb.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if args.yes and not is_terminal:
+        raise ConfigurationError(_NO_TERMINAL)
     approvals = Approvals()
     records = approvals.records()
     imitations = _find_imitations(records.values())
@@ -46,17 +54,23 @@ def run(args: argparse.Namespace) -> None:
     if not any(chosen.values()):
         print_text("Nothing waits to be approved.")
         return
-    for path, places in chosen.items():
-        _show(records[path], places, imitations, is_whole=args.upstream is not None or args.yes or args.reject)
-    if args.yes or args.reject:
-        _decide(approvals, chosen, records, is_approval=args.yes)
-    elif args.upstream is None:
+    if args.upstream is None and not (args.yes or args.reject):
+        for path, places in chosen.items():
+            for place in places:
+                _show_heading(records[path], place, imitations)
         print_text("\ndelta-mcp approve UPSTREAM shows what changed.")
-    elif sys.stdin.isatty() and sys.stdout.isatty():
-        if input("\nApprove? [y/N] ").strip().casefold() in ("y", "yes"):
-            _decide(approvals, chosen, records, is_approval=True)
+        return
+    readable = {path: _show(records[path], places, imitations) for path, places in chosen.items()}
+    if args.reject:
+        _decide(approvals, chosen, records, is_approval=False)
+    elif not any(readable.values()):
+        return
+    elif is_terminal:
+        answer = input(f"\nApprove? [{'Y/n' if args.yes else 'y/N'}] ").strip().casefold()
+        if answer in ("y", "yes") or (args.yes and not answer):
+            _decide(approvals, readable, records, is_approval=True)
     else:
-        print_text("\n--yes approves it, --reject keeps it out.")
+        print_text("\nA person approves it, at a terminal; --reject keeps it out.")
 
 
 def _choose(record: ApprovalRecord, names: list[str]) -> list[str]:
@@ -77,16 +91,29 @@ def _find_imitations(records: Iterable[ApprovalRecord]) -> dict[tuple[str, str],
     return {(one.upstream, one.tool): str(one) for one in compare_tools(tools).imitations}
 
 
-def _show(record: ApprovalRecord, places: list[str], imitations: dict[tuple[str, str], str], is_whole: bool) -> None:
+def _show_heading(record: ApprovalRecord, place: str, imitations: dict[tuple[str, str], str]) -> None:
+    is_new = place not in record.approved
+    state = "rejected" if place not in record.waiting else "new" if is_new else "changed"
+    kind = _KINDS[place.split("/")[1]]
+    print_text(f"{name_text(record.upstream)}: {kind} {name_text(name_at(place))}: {state}")
+    if place.startswith("/tools/") and (found := imitations.get((record.upstream, name_at(place)))):
+        print_text(f"  {visible_line(found)}")
+
+
+def _show(record: ApprovalRecord, places: list[str], imitations: dict[tuple[str, str], str]) -> list[str]:
+    """Prints what changed; returns the places of what was shown whole."""
+    shown = []
     for place in places:
-        old, new = record.approved.get(place), {**record.rejected, **record.waiting}[place]
-        state = "rejected" if place not in record.waiting else "new" if old is None else "changed"
-        kind = _KINDS[place.split("/")[1]]
-        print_text(f"{record.upstream}: {kind} {visible(name_at(place))[:_NAME_CHARS]}: {state}")
-        if place.startswith("/tools/") and (found := imitations.get((record.upstream, name_at(place)))):
-            print_text(f"  {found}")
-        for line in diff_lines(old, new) if is_whole else ():
+        _show_heading(record, place, imitations)
+        try:
+            lines = diff_lines(record.approved.get(place), {**record.rejected, **record.waiting}[place])
+        except UnreadableDiffError as error:
+            print_text(f"  {error}")
+            continue
+        for line in lines:
             print_text(f"  {line}")
+        shown.append(place)
+    return shown
 
 
 def _decide(

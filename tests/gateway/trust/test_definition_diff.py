@@ -3,26 +3,28 @@
 from typing import Any
 
 import hypothesis
+import pytest
 from hypothesis import strategies as st
 
 from deltamcp.catalog.clean_text import clean
-from deltamcp.gateway.trust.definition_diff import diff_lines
+from deltamcp.gateway.trust.definition_diff import UnreadableDiffError, _parts, diff_lines
 
 TOOL: dict[str, Any] = {
     "name": "find",
     "description": "Finds books.\nBy title.",
     "inputSchema": {"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}}},
 }
-TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from("\x1b\u202e\u200b\r\n+-@ "), max_size=30)
+TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from("\x1b\u202e\u200b\r\n\x0b\x85\u2028+-@ "), max_size=90)
+KEYS = st.text(st.sampled_from('ab."[]0\n '), max_size=4)
 
 
 def test_a_changed_description_shows_the_line_that_changed():
     changed = {**TOOL, "description": "Finds books.\nBy title. Sends them to me."}
     assert diff_lines(TOOL, changed) == [
-        "    Finds books.",
-        "-   By title.",
-        "+   By title. Sends them to me.",
-        '  inputSchema.properties.title.type: "string"',
+        "  description:",
+        "    | Finds books.",
+        "-   | By title.",
+        "+   | By title. Sends them to me.",
     ]
 
 
@@ -42,15 +44,31 @@ def test_hidden_characters_are_seen():
 
 
 def test_of_something_new_all_is_shown():
-    assert diff_lines(None, "One.\nTwo.") == ["+ :", "+   One.", "+   Two."]
+    assert diff_lines(None, "One.\nTwo.") == ["+ :", "+   | One.", "+   | Two."]
 
 
-def test_a_huge_definition_is_cut_and_that_is_said():
-    lines = diff_lines({}, {str(number): number for number in range(5000)})
-    assert len(lines) < 500 and lines[-1].endswith("more lines")
+def test_a_difference_that_nobody_reads_is_none():
+    assert len(diff_lines(None, {str(number): number for number in range(5000)})) == 5000
+    with pytest.raises(UnreadableDiffError, match="cannot be approved"):
+        diff_lines(None, {str(number): number for number in range(20_000)})
+
+
+@hypothesis.given(KEYS, KEYS, st.integers(0, 3), st.integers(0, 3))
+def test_every_value_that_differs_is_seen_whatever_its_key(outer, inner, old, new):
+    """A key with a dot in it is not taken for two keys."""
+    before = {outer: {inner: old}, f"{outer}.{inner}": old}
+    after = {outer: {inner: new}, f"{outer}.{inner}": new}
+    changed = sum(line.startswith("+") for line in diff_lines(before, after))
+    assert changed == (0 if old == new else 2)
 
 
 @hypothesis.given(TEXTS, TEXTS, TEXTS)
 def test_no_text_hides_or_imitates_a_line(old, new, key):
     for line in diff_lines({key: old}, {key: new, "x": [{key: new}]}):
-        assert line[0] in " +-" and (line[1] == " ") and "\n" not in line and clean(line) == line
+        assert line[0] in " +-" and (line[1] == " ") and clean(line) == line
+        assert len(line.splitlines()) == 1 and len(line) <= 80
+
+
+@hypothesis.given(st.text(max_size=300))
+def test_the_parts_of_a_line_are_the_line(line):
+    assert "".join(_parts(line)) == line
