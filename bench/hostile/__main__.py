@@ -23,6 +23,7 @@ from bench.server_process import run_as_client
 class Planned(NamedTuple):
     """An attack that can be made on a library, given by its name, with a bound in seconds and a number of attempts."""
 
+    group: str
     name: str
     title: str
     for_peers: bool
@@ -31,9 +32,16 @@ class Planned(NamedTuple):
 
 def plan() -> list[Planned]:
     return [
-        *(Planned(one.name, one.title, one.for_peers, partial(measurement.measure, one)) for one in ATTACKS),
-        *(Planned(one.name, one.title, True, partial(stdio_attacks.measure, one)) for one in STDIO_ATTACKS),
-        *(Planned(one.name, one.title, one.for_peers, partial(client_attacks.measure, one)) for one in CLIENT_ATTACKS),
+        *(
+            Planned(group, one.name, one.title, one.for_peers, partial(measurement.measure, one))
+            for group, attacks in ATTACKS.items()
+            for one in attacks
+        ),
+        *(Planned("stdio", one.name, one.title, True, partial(stdio_attacks.measure, one)) for one in STDIO_ATTACKS),
+        *(
+            Planned("client", one.name, one.title, one.for_peers, partial(client_attacks.measure, one))
+            for one in CLIENT_ATTACKS
+        ),
     ]
 
 
@@ -42,11 +50,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.hostile",
         description=__doc__,
-        epilog="\n".join(["attacks:", *(f"  {one.name:<20}{one.title}" for one in planned)]),
+        epilog="\n".join(["attacks:", *(f"  {one.group:<9}{one.name:<22}{one.title}" for one in planned)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = [one.name for one in planned]
-    parser.add_argument("--only", default=",".join(names), metavar="NAME,...", help="some of the attacks")
+    groups = list(dict.fromkeys(one.group for one in planned))
+    parser.add_argument("--only", metavar="NAME,...", help="some of the attacks")
+    parser.add_argument("--group", metavar="GROUP,...", help=f"the attacks of some groups: {', '.join(groups)}")
     parser.add_argument("--no-peers", action="store_true", help="without the official SDK and FastMCP")
     parser.add_argument(
         "--bound", type=float, default=12.0, metavar="N", help="seconds after which an attack ends (12)"
@@ -62,9 +71,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table of the docs there")
     given = parser.parse_args()
-    wanted = given.only.split(",")
-    if unknown := [name for name in wanted if name not in names]:
-        parser.error(f"there is no attack {unknown[0]!r}; there are {', '.join(names)}")
+    wanted = _choose(parser, given, planned)
     machine.raise_descriptor_limit()
     peers = NO_PEERS if given.no_peers else find_peers()
     about, began = machine.describe() | peers.versions, time.monotonic()
@@ -74,9 +81,8 @@ def main() -> None:
     rows: list[AttackRow] = []
     try:
         with run_as_client():
-            for one in planned:
-                if one.name in wanted:
-                    rows.append(_measure(one, peers.names, given))
+            for one in wanted:
+                rows.append(_measure(one, peers.names, given))
             if given.seconds > 0:
                 rows += _search(given.seconds, given.seed)
     except KeyboardInterrupt:
@@ -92,6 +98,21 @@ def main() -> None:
     if given.markdown is not None:
         given.markdown.write_text(table + "\n")
     raise SystemExit(1 if broken or len(rows) < len(wanted) else 0)
+
+
+def _choose(parser: argparse.ArgumentParser, given: argparse.Namespace, planned: list[Planned]) -> list[Planned]:
+    """The attacks that are asked for, by their names or groups; all if neither is named."""
+    names = [] if given.only is None else given.only.split(",")
+    groups = [] if given.group is None else given.group.split(",")
+    for kind, asked, known in (
+        ("attack", names, [one.name for one in planned]),
+        ("group", groups, list(dict.fromkeys(one.group for one in planned))),
+    ):
+        if unknown := [one for one in asked if one not in known]:
+            parser.error(f"there is no {kind} {unknown[0]!r}; there are {', '.join(known)}")
+    if not names and not groups:
+        return planned
+    return [one for one in planned if one.name in names or one.group in groups]
 
 
 def _elapsed(began: float) -> str:

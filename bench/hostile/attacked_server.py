@@ -7,17 +7,19 @@ import json
 import os
 import resource
 import select
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import cbor2
 
 from bench import messages
-from bench.hostile.servers.tools import ServerOptions
+from bench.hostile.servers.options import GatewayOptions, ServerOptions
 from bench.machine import CLIENT_CORE, run_on_core
 from bench.peers import OURS
 from bench.ports import find_free_port
@@ -29,8 +31,14 @@ MEMORY_CAP = 6_000 * MEGABYTE
 """A server that asks the system for more gets none: the attacks must not take the machine down."""
 ATTACKER, OTHER = "127.0.0.1", "127.0.0.2"
 """The addresses that attackers and other callers come from."""
+SERVED, GATEWAY = "served", "gateway"
+"""The programs of this library's command line."""
+_USUAL = ServerOptions()
 _PAUSE_SECONDS = 0.004
 _PROGRAM = Path(__file__).with_name("other_caller.py")
+
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class HttpReply(NamedTuple):
@@ -70,11 +78,22 @@ class HttpReply(NamedTuple):
 class AttackedServer:
     """A server program as a process, whose memory can be read. Leaving the `with` block kills it."""
 
-    def __init__(self, name: str, options: ServerOptions | None = None) -> None:
-        self.name = name
+    def __init__(self, name: str, options: ServerOptions | GatewayOptions = _USUAL, beside: Any = None) -> None:
+        """
+        Args:
+            name: The library whose server it is, if the options need no other program.
+            beside: How an attack uses what was started beside the server.
+        """
         self.port = find_free_port()
-        encoded = (options or ServerOptions()).encode()
-        self._server = ServerProcess(name, str(self.port), encoded, piped=False, package="bench.hostile.servers")
+        self.grpc_port = 0
+        if isinstance(options, ServerOptions) and options.grpc_port:
+            self.grpc_port = find_free_port()
+            options = options._replace(grpc_port=self.grpc_port)
+        self.options = options
+        self.beside = beside
+        self.program = options.program or name
+        words = (str(self.port), options.encode())
+        self._server = ServerProcess(self.program, *words, piped=False, package="bench.hostile.servers")
         self.process = self._server.process
         cap_memory(self.process.pid)
         put_first(self.process.pid)
@@ -82,7 +101,10 @@ class AttackedServer:
     def __enter__(self) -> "AttackedServer":
         try:
             self._server.wait_for_port(self.port)
-            self._warm_up()
+            if self.grpc_port:
+                self._server.wait_for_port(self.grpc_port)
+            if isinstance(self.options, ServerOptions) and not self.options.tokens and not self.options.introspection:
+                self._warm_up()
             self.settle()
         except BaseException:
             self.__exit__()
@@ -101,7 +123,7 @@ class AttackedServer:
         caller.request("resources/read", {"uri": "y://a-b-c-d!"})
         caller.request("prompts/get", {"name": "greet", "arguments": {"name": "x"}})
         caller.open_session()
-        if self.name == OURS:
+        if self.program in (OURS, SERVED):
             body = cbor2.dumps(json.loads(messages.call(Era.MODERN, "echo", {"text": "x"})))
             caller.post(body, modern_headers("tools/call", "echo") | {"Content-Type": "application/cbor"})
             with contextlib.suppress(RuntimeError):  # nothing is stored where the store does not answer
@@ -119,6 +141,11 @@ class AttackedServer:
         code = self.process.poll()
         return "" if code is None else f"the server has ended with {code}: {self._server.stderr_end()[-200:]}"
 
+    def last_line(self, word: str) -> str:
+        """The last line of its log with a word; empty if there is none."""
+        found = [line for line in self._server.stderr_all().splitlines() if word in line]
+        return found[-1].strip() if found else ""
+
     def cpu_seconds(self) -> float:
         return self._server.cpu_seconds()
 
@@ -126,16 +153,21 @@ class AttackedServer:
         """Has the server return free memory to the system, if it still answers."""
         caller = HttpCaller(self.port, OTHER, seconds=10)
         with contextlib.suppress(OSError, http.client.HTTPException):
-            caller.call("settle", {})
+            if self.program in (OURS, SERVED, GATEWAY):
+                self.process.send_signal(signal.SIGUSR1)
+                caller.get("/healthz")  # it is answered after the signal
+            else:
+                caller.call("settle", {})
 
 
 class HttpCaller:
     """Sends requests to a server, each on a connection of its own."""
 
-    def __init__(self, port: int, source: str = ATTACKER, seconds: float = 60.0) -> None:
+    def __init__(self, port: int, source: str = ATTACKER, seconds: float = 60.0, token: str = "") -> None:
         self.port = port
         self.source = source
         self.seconds = seconds
+        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def connect(self) -> socket.socket:
         try:
@@ -152,11 +184,18 @@ class HttpCaller:
         Raises:
             TimeoutError: there is no reply in time.
         """
+        return self.ask("POST", "/mcp", body, headers)
+
+    def get(self, path: str, headers: Mapping[str, str] = NO_HEADERS) -> HttpReply:
+        return self.ask("GET", path, b"", headers)
+
+    def ask(self, verb: str, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> HttpReply:
+        """Sends a request of any kind, as `post` does."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.seconds)
         connection.sock = self.connect()
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                connection.request("POST", "/mcp", body, dict(headers))
+                connection.request(verb, path, body, {**self.headers, **headers})
             reply = connection.getresponse()
             return HttpReply(reply.status, reply.read(), reply.headers.get("Mcp-Session-Id"))
         except TimeoutError:
@@ -197,7 +236,7 @@ class HttpCaller:
     def send(self, body: bytes, headers: Mapping[str, str], verb: str = "POST") -> socket.socket:
         """Sends a request and leaves the reply unread."""
         opened = self.connect()
-        sent = {"Host": f"127.0.0.1:{self.port}", "Content-Length": str(len(body)), **headers}
+        sent = {"Host": f"127.0.0.1:{self.port}", "Content-Length": str(len(body)), **self.headers, **headers}
         lines = [f"{verb} /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]
         opened.sendall("\r\n".join(lines).encode() + body)
         return opened

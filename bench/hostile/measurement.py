@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Any
 
+from bench.hostile.attack import Answered, Attack
 from bench.hostile.attacked_server import (
     MEGABYTE,
     AttackedServer,
@@ -14,7 +15,6 @@ from bench.hostile.attacked_server import (
     reset_peak,
     resident_bytes,
 )
-from bench.hostile.attacks import Answered, Attack
 from bench.hostile.rule import ATTEMPTS, Measured, best_of
 from bench.peers import OURS
 
@@ -46,12 +46,12 @@ def measure(attack: Attack, server: str, bound: float, attempts: int = ATTEMPTS)
 def _measure_once(attack: Attack, server: str, bound: float, short: bool) -> Measured:
     options = attack.options._replace(short_lifetimes=short)
     with contextlib.ExitStack() as stack:
-        hang = None
-        if attack.store is not None:
-            store = stack.enter_context(attack.store())
-            hang, options = store.hang, options._replace(store=store.url)
-        process = stack.enter_context(AttackedServer(server, options))
-        prepared = attack.prepare(process) if hang is None else hang
+        beside = None
+        if attack.surroundings is not None:
+            found = stack.enter_context(attack.surroundings())
+            beside, options = found.beside, options._replace(**found.options)
+        process = stack.enter_context(AttackedServer(server, options, beside))
+        prepared = attack.prepare(process)
         others = [
             stack.enter_context(OtherCallerProcess(process.port, *request))
             for request in attack.others(process, prepared).values()
@@ -64,7 +64,7 @@ def _measure_once(attack: Attack, server: str, bound: float, short: bool) -> Mea
         process.settle()
         before = resident_bytes(process.process.pid)
         reset_peak(process.process.pid)
-        answered, timed_out = _attack(attack, process, prepared, bound)
+        answered, timed_out = _attack(attack, process, prepared, bound + attack.more_seconds)
         ended = process.has_ended
         if not timed_out and not ended:
             time.sleep(_EXPIRY_SECONDS if short else _REST_SECONDS)

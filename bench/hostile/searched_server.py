@@ -22,7 +22,7 @@ from bench.hostile.attacked_server import (
 from bench.hostile.endpoints import Endpoint
 from bench.hostile.rule import ATTEMPTS, Measured
 from bench.hostile.search import Candidate, Cost, Found
-from bench.hostile.servers.tools import ServerOptions
+from bench.hostile.servers.options import ServerOptions
 from bench.hostile.stores import SkippedError
 from bench.peers import OURS
 from deltamcp.values import Era

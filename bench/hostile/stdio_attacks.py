@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from bench import messages
 from bench.hostile import payloads
+from bench.hostile.attack import Answered
 from bench.hostile.attacked_server import MEGABYTE, cap_memory, reset_peak, resident_bytes
-from bench.hostile.attacks import Answered
 from bench.hostile.payloads import sizes
 from bench.hostile.rule import ATTEMPTS, Measured, best_of
-from bench.hostile.servers.tools import ServerOptions
+from bench.hostile.servers.options import ServerOptions
 from bench.peers import ROOT
 from deltamcp.values import Era
 

@@ -6,7 +6,7 @@ from typing import Any
 from deltamcp import Context, DeltaServer, Limits, ResultPolicy
 
 from . import tools
-from .tools import ServerOptions
+from .options import ServerOptions
 
 
 def build(options: ServerOptions) -> DeltaServer:
@@ -21,6 +21,10 @@ def build(options: ServerOptions) -> DeltaServer:
         server.tool(name=f"{function.__name__}_in_parts", results=ResultPolicy(max_tokens=2_000))(function)
     server.tool(name="list_rows_as_changes", results=ResultPolicy(deltas=True, dedup=True))(tools.list_rows)
     server.tool(name="delete_everything", policy="confirm")(tools.echo)
+
+    for number in range(options.operations):
+        server.tool(name=f"operation_{number}", description=tools.describe_operation(number))(tools.echo)
+    server.tool(tools.read_in_pieces)
 
     @server.tool
     async def chatter(ctx: Context) -> str:
@@ -41,8 +45,9 @@ def build(options: ServerOptions) -> DeltaServer:
 
 
 if __name__ == "__main__":
-    transport, options = sys.argv[1:3]
+    transport, given = sys.argv[1:3]
+    tools.settle_on_signal()
     if transport == "stdio":
-        build(ServerOptions.parse(options)).run()
+        build(ServerOptions.parse(given)).run()
     else:
-        build(ServerOptions.parse(options)).run("http", port=int(transport))
+        build(ServerOptions.parse(given)).run("http", port=int(transport))

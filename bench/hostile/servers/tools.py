@@ -2,28 +2,13 @@
 
 import ctypes
 import gc
-import json
+import signal
 import sys
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Any
 
 _WORDS = ("lorem", "ipsum", "dolor", "sit", "amet", "consectetur", "adipiscing", "elit", "sed", "eiusmod", "tempor")
 MEGABYTE = 1_000_000
-
-
-class ServerOptions(NamedTuple):
-    """How a server under attack is set up; peers know none of it but the tools."""
-
-    store: str = "memory://"
-    short_lifetimes: bool = False
-    """Whether sessions and stored results live for a second or two, to see what is left after their time."""
-    disclosure: str = "full"
-
-    @classmethod
-    def parse(cls, text: str) -> "ServerOptions":
-        return cls(**json.loads(text))
-
-    def encode(self) -> str:
-        return json.dumps(self._asdict())
 
 
 def _make_text(size: int) -> str:
@@ -108,16 +93,37 @@ async def settle() -> str:
 
     The size of the process is then what it holds.
     """
+    return_memory()
+    return "settled"
+
+
+def return_memory() -> None:
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
-    return "settled"
+
+
+def settle_on_signal() -> None:
+    """Has the process return free memory at SIGUSR1, whatever it serves and to whom."""
+    signal.signal(signal.SIGUSR1, lambda *_: return_memory())
+
+
+async def read_in_pieces(pieces: int = 2_000) -> AsyncIterator[str]:
+    """Reads a text in pieces of a kilobyte, one after the other."""
+    for number in range(min(pieces, 100_000)):
+        yield f"{number} {CHATTER_TEXT}"
 
 
 PLAIN = (total, echo, count, shorten, list_numbers, list_rows, read_large_text, fail, settle)
 """Tools without a policy for their results."""
 CUT = (list_numbers, list_rows, list_more, get_settings, read_text, echo)
 """Tools whose results are cut and stored, where a server can do that; their names end in `_in_parts`."""
+
+
+def describe_operation(number: int) -> str:
+    """A description of one of many operations."""
+    verbs, things = ("list", "get", "create", "delete", "find"), ("user", "row", "order", "invoice", "ticket", "page")
+    return f"{verbs[number % 5].capitalize()} the {things[number % 6]}s of account {number}, by {_WORDS[number % 11]}."
 
 
 def greet(name: str) -> str:

@@ -1,0 +1,106 @@
+"""Many connections at once, each with a request that follows the reply to the one before."""
+
+import contextlib
+import selectors
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from bench.hostile.attacked_server import ATTACKER, NO_HEADERS, HttpCaller
+from bench.hostile.other_caller import is_whole
+
+MakeRequest = Callable[[int], bytes]
+"""The bytes of a request, by its number."""
+
+
+class FloodTally(NamedTuple):
+    """What came of a flood."""
+
+    statuses: Counter[str]
+    """How many replies there were by status; `closed` stands for connections that ended without one."""
+    seconds: float
+
+    @property
+    def answered(self) -> int:
+        return self.statuses.total() - self.statuses["closed"]
+
+    @property
+    def text(self) -> str:
+        counts = ", ".join(f"{count:,} × {status}" for status, count in self.statuses.most_common(4))
+        return f"{counts or 'no reply'} in {self.seconds:.1f} s"
+
+
+def write_request(verb: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> bytes:
+    """The bytes of an HTTP request."""
+    sent = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
+    lines = [f"{verb} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+class Flood:
+    """Sends requests on so many connections until a time or a number is over."""
+
+    def __init__(self, port: int, make: MakeRequest, connections: int, source: str = ATTACKER) -> None:
+        self._caller = HttpCaller(port, source, 20)
+        self._make = make
+        self._connections = connections
+        self._statuses: Counter[str] = Counter()
+        self._sent = 0
+        self._selector = selectors.DefaultSelector()
+
+    def run(self, seconds: float, requests: int | None = None) -> FloodTally:
+        """Sends for so long, or so many requests; waits for the replies to the last ones only while there is time."""
+        began = time.monotonic()
+        end = began + seconds
+        try:
+            for _ in range(self._connections):
+                self._connect(requests)
+            while self._selector.get_map() and (left := end - time.monotonic()) > 0:
+                for key, _ in self._selector.select(left):
+                    self._receive(key, requests)
+        finally:
+            for key in list(self._selector.get_map().values()):
+                key.fileobj.close()  # type: ignore[union-attr]
+            self._selector.close()
+        return FloodTally(self._statuses, time.monotonic() - began)
+
+    def _connect(self, requests: int | None) -> None:
+        try:
+            stream = self._caller.connect()
+        except OSError:
+            self._statuses["not connected"] += 1
+            return
+        self._selector.register(stream, selectors.EVENT_READ, bytearray())
+        self._send(stream, requests)
+
+    def _send(self, stream: socket.socket, requests: int | None) -> None:
+        if requests is not None and self._sent >= requests:
+            self._end(stream)
+            return
+        data = self._make(self._sent)
+        self._sent += 1
+        with contextlib.suppress(OSError):  # what has become of it is read next
+            stream.sendall(data)
+
+    def _receive(self, key: selectors.SelectorKey, requests: int | None) -> None:
+        stream, reply = key.fileobj, key.data
+        assert isinstance(stream, socket.socket)
+        data = b""
+        with contextlib.suppress(OSError):
+            data = stream.recv(1 << 18)
+        if not data:
+            self._statuses["closed"] += 1
+            self._end(stream)
+            self._connect(requests)
+            return
+        reply += data
+        if is_whole(bytes(reply)):
+            self._statuses[reply[9:12].decode("latin-1")] += 1
+            reply.clear()
+            self._send(stream, requests)
+
+    def _end(self, stream: socket.socket) -> None:
+        self._selector.unregister(stream)
+        stream.close()
