@@ -214,13 +214,13 @@ class HttpCaller:
     def call(self, tool: str, arguments: dict[str, Any], session: str | None = None) -> HttpReply:
         return self.request("tools/call", {"name": tool, "arguments": arguments}, session)
 
-    def store(self, tool: str, session: str | None = None) -> str:
+    def store(self, tool: str, session: str | None = None, arguments: dict[str, Any] | None = None) -> str:
         """Calls a tool whose result is cut, and returns the handle of the whole.
 
         Raises:
             RuntimeError: nothing was stored.
         """
-        reply = self.call(tool, {}, session)
+        reply = self.call(tool, arguments or {}, session)
         meta = reply.result.get("_meta", {}).get("io.github.delta-mcp/result", {})
         if "handle" not in meta:
             raise RuntimeError(f"{tool} was not stored: {reply.sentence}")

@@ -1,6 +1,7 @@
 """Many connections at once, each with a request that follows the reply to the one before."""
 
 import contextlib
+import re
 import selectors
 import socket
 import time
@@ -9,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from bench.hostile.attacked_server import ATTACKER, NO_HEADERS, HttpCaller
-from bench.hostile.other_caller import is_whole
 
+_LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 MakeRequest = Callable[[int], bytes]
 """The bytes of a request, by its number."""
 
@@ -37,6 +38,35 @@ def write_request(verb: str, path: str, body: bytes = b"", headers: Mapping[str,
     sent = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
     lines = [f"{verb} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]
     return "\r\n".join(lines).encode() + body
+
+
+class _PendingReply:
+    """A reply of which some has come; of a long one only the length is kept."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.status = ""
+        self._head = b""
+        self._missing = 0
+        self._end = b""
+
+    def take(self, data: bytes) -> bool:
+        """Takes more of it; whether it is whole."""
+        if not self.status:
+            self._head += data
+            head, end, data = self._head.partition(b"\r\n\r\n")
+            if not end:
+                return False
+            self.status = head[9:12].decode("latin-1")
+            found = _LENGTH.search(head)
+            self._missing = int(found.group(1)) if found else -1
+        if self._missing < 0:  # in chunks
+            self._end = (self._end + data)[-5:]
+            return self._end == b"0\r\n\r\n"
+        self._missing -= len(data)
+        return self._missing <= 0
 
 
 class Flood:
@@ -72,7 +102,7 @@ class Flood:
         except OSError:
             self._statuses["not connected"] += 1
             return
-        self._selector.register(stream, selectors.EVENT_READ, bytearray())
+        self._selector.register(stream, selectors.EVENT_READ, _PendingReply())
         self._send(stream, requests)
 
     def _send(self, stream: socket.socket, requests: int | None) -> None:
@@ -95,9 +125,8 @@ class Flood:
             self._end(stream)
             self._connect(requests)
             return
-        reply += data
-        if is_whole(bytes(reply)):
-            self._statuses[reply[9:12].decode("latin-1")] += 1
+        if reply.take(data):
+            self._statuses[reply.status] += 1
             reply.clear()
             self._send(stream, requests)
 

@@ -3,8 +3,8 @@
 in   a line of JSON: {"port", "source", "request", "pause"}; then a line for each report
 out  for each report a line of JSON on the requests since the last: {"requests", "longest", "median", "failed"}, in s
 
-A request that is not answered yet counts with the time it has waited. The caller comes from an address of its own. The
-program is run by its path and imports nothing of Delta-MCP.
+`@NUMBER@` in the request is another number in each. A request that is not answered yet counts with the time it has
+waited. The caller comes from an address of its own. The program is run by its path and imports nothing of Delta-MCP.
 """
 
 import base64
@@ -18,6 +18,8 @@ import sys
 import time
 from typing import Any
 
+NUMBER = "@NUMBER@"
+
 
 class OtherCaller:
     def __init__(self, job: dict[str, Any]) -> None:
@@ -28,6 +30,7 @@ class OtherCaller:
         self._reply = b""
         self._times: list[float] = []
         self._failed = 0
+        self._number = 0
 
     def run(self) -> None:
         """Sends until stdin closes."""
@@ -56,7 +59,8 @@ class OtherCaller:
                 self._socket = socket.create_connection(address, 5, (source, 0) if source else None)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 selector.register(self._socket, selectors.EVENT_READ)
-            self._socket.sendall(self._request)
+            self._number += 1
+            self._socket.sendall(self._request.replace(NUMBER.encode(), b"%08d" % self._number))
         except OSError:
             self._fail(selector)
 
