@@ -87,6 +87,13 @@ class Principal(Struct, frozen=True):
         return f" {self.id}" if " " in self.id else self.id  # else it could read as an issuer and an id
 
     @property
+    def owner(self) -> str:
+        """A text that nobody else has, nor the local user, nor those whom nobody authenticates: `key` may be theirs."""
+        if self is LOCAL:
+            return "local user"
+        return "anybody" if self is ANONYMOUS else f"principal {self.key}"
+
+    @property
     def is_authenticated(self) -> bool:
         """Whether anybody vouches for it."""
         return self.key not in ("anonymous", "local")

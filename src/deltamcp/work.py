@@ -23,6 +23,11 @@ class Work:
     def __init__(self, steps: int) -> None:
         self._left = steps
 
+    @property
+    def left(self) -> int:
+        """The steps that the computation may still take."""
+        return max(0, self._left)
+
     def spend(self, steps: int = 1) -> None:
         """Counts steps, before the computation takes them.
 

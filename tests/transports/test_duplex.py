@@ -8,7 +8,7 @@ from deltamcp import DeltaServer
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.duplex import Duplex
 from deltamcp.transports.subscription import Subscription
-from deltamcp.values import Filter, Request
+from deltamcp.values import LOCAL, Filter, Request
 from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_client import META
 from tests.support.raw_link import raw_link
@@ -41,7 +41,7 @@ async def test_a_session_subscribes_to_so_many_resources_at_most():
 def test_a_subscription_does_not_hold_its_request():
     request = Request(1, "subscriptions/listen", {"extra": HUGE, "_meta": META})
     server = DeltaServer("x")
-    subscription = Subscription(server.engine.dialects.newest, request, "2026-07-28", Filter(), lambda message: None)
+    subscription = Subscription(server.engine.dialects.newest, request, "2026-07-28", Filter(), print, LOCAL)
     assert subscription._request == Request(1, "subscriptions/listen", {})
 
 

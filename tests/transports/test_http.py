@@ -153,6 +153,26 @@ async def test_sessions_idle_too_long_make_room():
         assert statuses == [404, 200, 200]
 
 
+async def test_every_uri_of_a_subscription_counts_for_its_account_however_short_it_is(server):
+    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "subscriptions/listen"}
+    async with asgi_client(server) as client:
+
+        def listen(number: int) -> AsgiExchange:
+            uris = [f"a:{number}{one}" for one in range(1_000)]
+            params = {"_meta": META, "notifications": {"resourceSubscriptions": uris}}
+            body = {"jsonrpc": "2.0", "id": number, "method": "subscriptions/listen", "params": params}
+            return client.post(body, **headers)
+
+        opened = [listen(number) for number in range(9)]
+        statuses = [(await one.start())[0] for one in opened]
+        assert statuses == [200] * 8 + [503]
+        opened[0].leave()
+        await opened[0].task
+        assert (await listen(10).start())[0] == 200
+        client.address = "127.0.0.2"
+        assert (await listen(11).start())[0] == 200, "another account has its own share"
+
+
 async def test_draining_ends_streams_with_their_last_word(server):
     async with asgi_client(server) as client:
         await client.initialize()

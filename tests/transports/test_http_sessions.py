@@ -99,7 +99,7 @@ async def test_what_sessions_watch_counts_for_their_account():
         opened = open_one(sessions)
         assert opened is not None
         watching += [opened for uri in uris if not isinstance(opened.apply(Watch(uri, on=True)), Failure)]
-    assert len(watching) == 1024 * 1024 // (len(uris[-1]) + 200)
+    assert len(watching) == 1024 * 1024 // (len(uris[-1]) + 500)
     stranger = open_one(sessions, "b")
     assert stranger is not None
     assert not isinstance(stranger.apply(Watch(uris[0], on=True)), Failure)

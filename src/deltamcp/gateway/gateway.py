@@ -28,6 +28,7 @@ from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer, 
 from deltamcp.gateway.upstream_resources import SeenUris, UnlistedResources, UpstreamResource
 from deltamcp.gateway.upstream_status import status_resource, upstream_figures
 from deltamcp.limits import Limits
+from deltamcp.runtime.change_hub import Change, OwnChange
 from deltamcp.runtime.garbage_collection import collection_paused
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.user_folders import user_folder
@@ -39,7 +40,7 @@ from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import LOCAL, Kind, Principal
 from deltamcp.version import VERSION
-from deltamcp.work import Work, WorkLimitError
+from deltamcp.work import Work
 
 if TYPE_CHECKING:
     from deltamcp.gateway.login_pages import LoginPages
@@ -50,9 +51,6 @@ _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
 
 _APPROVALS_SECONDS = 2.0
 """Between two looks at whether the user approved something."""
-
-_MATCH_STEPS = 50_000
-"""The steps of looking for a template that fits a URI that is subscribed to."""
 
 logger = logging.getLogger("deltamcp")
 
@@ -221,7 +219,7 @@ class Gateway:
         if isinstance(change, Kind):
             self._known.refresh(name)
         elif self._resource_subscriptions is not None:
-            self._resource_subscriptions.receive(self.upstreams[name], change)
+            self._resource_subscriptions.receive(self.upstreams[name], LOCAL, change)
 
     def _pass_on(self, announced: Collection[Kind]) -> None:
         """Tells clients that see an upstream's own lists what it announces, although the lists are the same."""
@@ -231,16 +229,21 @@ class Gateway:
 
     def _subscriptions(self) -> ResourceSubscriptions:
         self._resource_subscriptions = ResourceSubscriptions(
-            self.server.engine.hub, self._find_resource, self.server.resource_updated
+            self.server.engine.hub, self._find_resource, self._announce
         )
         return self._resource_subscriptions
 
-    def _find_resource(self, uri: str) -> UpstreamResource | None:
+    def _announce(self, change: Change) -> None:
+        if isinstance(change, OwnChange):
+            self.server.engine.hub.publish(change, asyncio.get_running_loop())
+        elif isinstance(change, Kind):
+            self.server.list_changed(change)
+        else:
+            self.server.resource_updated(change)
+
+    def _find_resource(self, uri: str, principal: Principal, work: Work) -> UpstreamResource | None:
         catalog = self.server.engine.catalog
-        try:
-            found = catalog.resource_at(uri, Work(_MATCH_STEPS))
-        except WorkLimitError:
-            return None
+        found = catalog.resource_at(uri, work)
         resource = found[0] if found is not None else catalog.find_unlisted(uri)
         return resource if isinstance(resource, UpstreamResource) else None
 
@@ -271,6 +274,8 @@ class Gateway:
         )
         self._items = items
         self._has_new_lists = True
+        if self._resource_subscriptions is not None:
+            self._resource_subscriptions.look_again()
 
 
 def _without_budget(config: UpstreamConfig) -> UpstreamConfig:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from deltamcp.replicas import messages
 from deltamcp.replicas.cancellation import raise_if_cancelled
 from deltamcp.replicas.messages import ChangesMade, ReplicaMessage
-from deltamcp.runtime.change_hub import LAST, ChangeHub, Position, positions
+from deltamcp.runtime.change_hub import LAST, Change, ChangeHub, OwnChange, Position, positions
 from deltamcp.stores.store import SharedStore
 from deltamcp.values import Kind
 
@@ -48,14 +48,14 @@ class ChangeLog:
         self._owner = f"{server} changes"
         self._hub = hub
         self._publish = publish
-        self._waiting: dict[Kind | str, None] = {}
+        self._waiting: dict[Change, None] = {}
         self._is_too_much = False
         self._is_waiting: asyncio.Event | None = None
         self._recent: OrderedDict[int, ChangesMade] = OrderedDict()
 
     # Changes of this replica
 
-    def add(self, change: Kind | str) -> None:
+    def add(self, change: Change) -> None:
         """Adds a change to the log, soon."""
         if len(self._waiting) >= _MAX_WAITING:
             self._waiting.clear()
@@ -84,13 +84,16 @@ class ChangeLog:
             raise_if_cancelled()
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _append(self, changes: list[Kind | str], everything: bool) -> None:
+    async def _append(self, changes: list[Change], everything: bool) -> None:
+        own = [(one.owner, one.change) for one in changes if isinstance(one, OwnChange)]
+        own_kinds = [(owner, change) for owner, change in own if isinstance(change, Kind)]
+        own_uris = [(owner, change) for owner, change in own if not isinstance(change, Kind)]
         kinds = [change for change in changes if isinstance(change, Kind)]
-        uris = [change for change in changes if not isinstance(change, Kind)]
+        uris = [change for change in changes if isinstance(change, str)]
         number = self.number or await self._newest()
         while True:
             number += 1
-            entry = ChangesMade(number, kinds, uris, everything)
+            entry = ChangesMade(number, kinds, uris, everything, own_kinds, own_uris)
             data = messages.encode(entry)
             if await self._store.add(self._owner, str(number), data, _ENTRY_SECONDS, _ENTRY_SECONDS, _ACCOUNT):
                 break
@@ -122,12 +125,12 @@ class ChangeLog:
         """The position after everything that the hub has delivered."""
         return self.number, LAST
 
-    async def missed_since(self, position: Position) -> list[tuple[Position, Kind | str]] | None:
+    async def missed_since(self, position: Position) -> list[tuple[Position, Change]] | None:
         """Returns the delivered changes after a position; None if the log does not have all of them any more."""
         first, place = position
         if self.number - first > _MAX_MISSED:
             return None
-        missed: list[tuple[Position, Kind | str]] = []
+        missed: list[tuple[Position, Change]] = []
         number = first + 1 if place >= LAST else first
         while number <= self.number:
             entry = self._recent.get(number) or await self._read(number)

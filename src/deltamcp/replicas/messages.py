@@ -5,6 +5,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from deltamcp.runtime.change_hub import Change, OwnChange
 from deltamcp.values import Kind, RequestId
 
 
@@ -49,10 +50,14 @@ class ChangesMade(Struct, frozen=True, tag="changes"):
     uris: list[str]
     everything: bool = False
     """Whether there were too many to list."""
+    own_kinds: list[tuple[str, Kind]] = []
+    """Lists that have changed for one principal, each after its owner."""
+    own_uris: list[tuple[str, str]] = []
 
     @property
-    def changes(self) -> list[Kind | str]:
-        return [*self.kinds, *self.uris]
+    def changes(self) -> list[Change]:
+        own_kinds, own_uris = (OwnChange(*one) for one in self.own_kinds), (OwnChange(*one) for one in self.own_uris)
+        return [*self.kinds, *self.uris, *own_kinds, *own_uris]
 
 
 class PromiseChanged(Struct, frozen=True, tag="promise"):

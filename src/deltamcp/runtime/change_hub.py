@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
-from deltamcp.values import JSON, Kind
+from deltamcp.values import JSON, Kind, Principal
 
 LIST_CHANGED: Mapping[Kind, str] = MappingProxyType(
     {
@@ -15,6 +15,18 @@ LIST_CHANGED: Mapping[Kind, str] = MappingProxyType(
         Kind.TEMPLATES: "notifications/resources/list_changed",
     }
 )
+
+
+class OwnChange(NamedTuple):
+    """A change that one principal is told of, and nobody else."""
+
+    owner: str
+    """As `Principal.owner`."""
+    change: Kind | str
+
+
+Change: TypeAlias = Kind | str | OwnChange
+"""The kind of a list, or the URI of a resource, that has changed."""
 
 Position: TypeAlias = tuple[int, int]
 """The place of a change in the log that replicas share: its number, and its place among those of the same number.
@@ -32,6 +44,11 @@ _DONE = object()
 
 class Listener(Protocol):
     """A client's session or subscription, which sends the client notifications of changes."""
+
+    @property
+    def principal(self) -> Principal:
+        """Whose it is."""
+        ...
 
     def wants(self, change: Kind | str) -> bool:
         """Whether the client subscribed to the changes of a list, or of the resource with a URI."""
@@ -56,54 +73,78 @@ class ChangeHub:
     """
 
     def __init__(self) -> None:
-        self.relay: Callable[[Kind | str], None] | None = None
+        self.relay: Callable[[Change], None] | None = None
         """Takes the changes instead of the listeners, where replicas share them; they come back by `deliver`."""
-        self.on_watch: Callable[[], None] = _do_nothing
-        """Called when listeners may watch other resources than before."""
+        self.on_watch: Callable[[Principal, Collection[str], bool], None] = _do_nothing
+        """Called with the URIs that a listener of a principal watches from now on, or, with False, no longer."""
         self._listeners: set[Listener] = set()
-        self._changes: dict[Kind | str, Position | None] = {}
+        self._watchers: dict[str, set[Listener]] = {}
+        """The listeners by the URIs that they watch."""
+        self._changes: dict[Change, Position | None] = {}
         self._steps: Iterator[None] | None = None
 
     def subscribe(self, listener: Listener) -> None:
-        self._listeners.add(listener)
-        self.on_watch()
+        if listener not in self._listeners:
+            self._listeners.add(listener)
+            self.watch(listener, listener.watched_uris())
 
     def unsubscribe(self, listener: Listener) -> None:
-        self._listeners.discard(listener)
-        self.on_watch()
+        if listener in self._listeners:
+            self._listeners.discard(listener)
+            self._unwatch(listener, listener.watched_uris())
 
-    def watched_uris(self) -> set[str]:
-        """Returns the URIs of the resources that listeners watch."""
-        return {uri for listener in self._listeners for uri in listener.watched_uris()}
+    def watch(self, listener: Listener, uris: Collection[str]) -> None:
+        """Takes note of whether a listener watches some URIs now; its other ones are as before."""
+        if listener not in self._listeners:
+            return
+        watched = [uri for uri in uris if listener.wants(uri)]
+        added = [uri for uri in watched if listener not in self._watchers.get(uri, ())]
+        for uri in added:
+            self._watchers.setdefault(uri, set()).add(listener)
+        if added:
+            self.on_watch(listener.principal, added, True)
+        if len(watched) < len(uris):
+            self._unwatch(listener, {*uris}.difference(watched))
 
-    def publish(self, change: Kind | str, loop: asyncio.AbstractEventLoop | None) -> None:
+    def _unwatch(self, listener: Listener, uris: Collection[str]) -> None:
+        gone = [uri for uri in uris if listener in self._watchers.get(uri, ())]
+        for uri in gone:
+            watchers = self._watchers[uri]
+            watchers.discard(listener)
+            if not watchers:
+                del self._watchers[uri]
+        if gone:
+            self.on_watch(listener.principal, gone, False)
+
+    def publish(self, change: Change, loop: asyncio.AbstractEventLoop | None) -> None:
         """Notifies the listeners on `loop`. The caller may use any thread; without a loop there are no listeners."""
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._schedule, change, loop)
 
-    def deliver(self, number: int, changes: Sequence[Kind | str]) -> None:
+    def deliver(self, number: int, changes: Sequence[Change]) -> None:
         """Notifies the listeners of changes that have a number in the replicas' log."""
         for position, change in positions(number, changes):
             self._put_last(change, position)
 
     def deliver_all(self, number: int) -> None:
         """Notifies the listeners of all that they subscribed to, where changes up to a number may have been missed."""
-        for change in (*Kind, *sorted(self.watched_uris())):
+        for change in (*Kind, *sorted(self._watchers)):
             self._put_last(change, (number, -1))
 
-    def _put_last(self, change: Kind | str, position: Position) -> None:
+    def _put_last(self, change: Change, position: Position) -> None:
         # A listener takes no change whose position is before one that it has.
         self._changes.pop(change, None)
         self._add(change, position, asyncio.get_running_loop())
 
-    def _schedule(self, change: Kind | str, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule(self, change: Change, loop: asyncio.AbstractEventLoop) -> None:
         if self.relay is not None:
             self.relay(change)
         else:
             self._add(change, None, loop)
 
-    def _add(self, change: Kind | str, position: Position | None, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._listeners:
+    def _add(self, change: Change, position: Position | None, loop: asyncio.AbstractEventLoop) -> None:
+        what = change.change if isinstance(change, OwnChange) else change
+        if not self._listeners or (not isinstance(what, Kind) and what not in self._watchers):
             return
         if not self._changes and self._steps is None:
             loop.call_soon(self._step, loop)
@@ -119,28 +160,30 @@ class ChangeHub:
 
     def _send(self) -> Iterator[None]:
         changes, self._changes = self._changes, {}
-        notices: dict[tuple[str, str], tuple[Kind | str, Position | None]] = {}
+        notices: dict[tuple[str, str, str], tuple[Kind | str, Position | None]] = {}
         for change, position in changes.items():
-            method = LIST_CHANGED[change] if isinstance(change, Kind) else "notifications/resources/updated"
-            notices.setdefault((method, "" if isinstance(change, Kind) else change), (change, position))
+            owner, what = change if isinstance(change, OwnChange) else ("", change)
+            method = LIST_CHANGED[what] if isinstance(what, Kind) else "notifications/resources/updated"
+            notices.setdefault((owner, method, "" if isinstance(what, Kind) else what), (what, position))
         listeners = tuple(self._listeners)
         cost = 0
-        for (method, uri), (change, position) in notices.items():
-            for listener in listeners:
+        for (owner, method, uri), (what, position) in notices.items():
+            for listener in listeners if isinstance(what, Kind) else tuple(self._watchers.get(uri, ())):
                 if cost >= _STEP_COST:
                     cost = 0
                     yield
                 cost += 1
-                if listener in self._listeners and listener.wants(change):
+                is_told = not owner or listener.principal.owner == owner
+                if is_told and listener in self._listeners and listener.wants(what):
                     cost += _NOTICE_COST
                     listener.notify(method, {"uri": uri} if uri else {}, position)
 
 
-def _do_nothing() -> None:
+def _do_nothing(principal: Principal, uris: Collection[str], is_watched: bool) -> None:
     """Nobody follows what is watched."""
 
 
-def positions(number: int, changes: Sequence[Kind | str]) -> list[tuple[Position, Kind | str]]:
+def positions(number: int, changes: Sequence[Change]) -> list[tuple[Position, Change]]:
     """Returns changes of one number with their positions."""
     last = len(changes) - 1
     return [((number, LAST if place == last else place), change) for place, change in enumerate(changes)]

@@ -4,14 +4,20 @@ from collections.abc import Collection
 
 from deltamcp.dialects.dialect import SessionDialect
 from deltamcp.limits import Limits
-from deltamcp.runtime.change_hub import LIST_CHANGED, Position
+from deltamcp.runtime.change_hub import LIST_CHANGED, Change, OwnChange, Position
 from deltamcp.transports.event_streams import SubscriptionStream
 from deltamcp.transports.quota import HttpQuotas
-from deltamcp.values import JSON, Kind
+from deltamcp.values import JSON, Kind, Principal
 
 _PREFIX = "changes-"
-WATCH_BYTES = 200
-"""The memory of a watched resource beside the characters of its URI."""
+_WATCH_BYTES = 500
+"""The memory of a watched resource beside the characters of its URI, in a gateway also for the subscription that it
+has there."""
+
+
+def watched_bytes(uris: Collection[str]) -> int:
+    """Returns what counts for an account that watches resources."""
+    return sum(map(len, uris)) + _WATCH_BYTES * len(uris)
 
 
 class ChangeStream(SubscriptionStream):
@@ -27,14 +33,26 @@ class ChangeStream(SubscriptionStream):
         "heard",
         "number",
         "position",
+        "principal",
     )
 
     def __init__(
-        self, limits: Limits, quotas: HttpQuotas, account: str, dialect: SessionDialect, kinds: Collection[Kind]
+        self,
+        limits: Limits,
+        quotas: HttpQuotas,
+        account: str,
+        dialect: SessionDialect,
+        kinds: Collection[Kind],
+        principal: Principal,
     ) -> None:
-        """`kinds` are the lists that the server has."""
+        """
+        Args:
+            kinds: The lists that the server has.
+            principal: Whose session it is.
+        """
         super().__init__(limits, quotas.responses, account)
         self.id = "changes"
+        self.principal = principal
         self.number = 0
         """Which of the session's streams of this kind it is; a client listens to the newest one."""
         self.position: Position = (0, 0)
@@ -50,7 +68,7 @@ class ChangeStream(SubscriptionStream):
 
     def watch(self, uris: set[str]) -> bool:
         """Sets the resources that the client watches; returns False if they are too many for its account."""
-        size = sum(len(uri) + WATCH_BYTES for uri in uris)
+        size = watched_bytes(uris)
         self._release_watched()
         if size and not self._watched_quota.take(self._account, size):
             return False
@@ -81,8 +99,12 @@ class ChangeStream(SubscriptionStream):
         self.append(self._dialect.notify(method, params))
         self._unsent.append((self._count, position))
 
-    def notify_of(self, change: Kind | str, position: Position) -> None:
-        """Sends a change, if the client wants it."""
+    def notify_of(self, change: Change, position: Position) -> None:
+        """Sends a change, if the client wants it and may hear of it."""
+        if isinstance(change, OwnChange):
+            if change.owner != self.principal.owner:
+                return
+            change = change.change
         if self.wants(change):
             if isinstance(change, Kind):
                 self.notify(LIST_CHANGED[change], {}, position)

@@ -257,8 +257,9 @@ class Duplex:
             match ask:
                 case SetLevel() | Watch():
                     outcome = session.apply(ask)
-                    self._engine.hub.on_watch()
-                    if isinstance(ask, SetLevel) and self._local_session is not None:
+                    if isinstance(ask, Watch):
+                        self._engine.hub.watch(session, (ask.uri,))
+                    elif self._local_session is not None:
                         self._engine.local_sessions.on_log_level(ask.level)
                 case Listen():
                     raise AssertionError("a session has no subscriptions of this kind")
@@ -280,7 +281,8 @@ class Duplex:
             match ask:
                 case Listen():
                     accepted = await self._engine.accept_filter(ask.filter, self.caller)
-                    await self._listen(Subscription(dialect, request, version, accepted, self.put), accepted.tokens)
+                    subscription = Subscription(dialect, request, version, accepted, self.put, self.caller.principal)
+                    await self._listen(subscription, accepted.tokens)
                     return
                 case SetLevel() | Watch():
                     raise AssertionError("only a session reads asks that change it")

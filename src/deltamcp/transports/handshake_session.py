@@ -24,6 +24,7 @@ from deltamcp.values import (
     Kind,
     Notification,
     Outcome,
+    Principal,
     Request,
     RequestId,
     Response,
@@ -147,6 +148,10 @@ class HandshakeSession:
         return True
 
     # Changes
+
+    @property
+    def principal(self) -> Principal:
+        return self.caller.principal
 
     def wants(self, change: Kind | str) -> bool:
         return isinstance(change, Kind) or (self.watched is not None and change in self.watched)

@@ -11,7 +11,7 @@ from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import ChangeHub
-from deltamcp.transports.change_stream import WATCH_BYTES
+from deltamcp.transports.change_stream import watched_bytes
 from deltamcp.transports.event_streams import EventStream, SessionStreams
 from deltamcp.transports.handshake_session import HandshakeSession
 from deltamcp.transports.quota import HttpQuotas
@@ -89,7 +89,7 @@ class HttpSession:
         """Changes the log level or the watched resources; what the session watches counts for its account."""
         if not isinstance(ask, Watch):
             return self.session.apply(ask)
-        size = len(ask.uri) + WATCH_BYTES
+        size = watched_bytes((ask.uri,))
         if (ask.uri in (self.session.watched or ())) == ask.on:
             return self.session.apply(ask)
         if ask.on and not self._quotas.watched.take(self.account, size):

@@ -8,6 +8,7 @@ from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.calls_in_flight import CallsInFlight
+from deltamcp.transports.change_stream import watched_bytes
 from deltamcp.transports.event_streams import FollowedStream, SubscriptionStream
 from deltamcp.transports.followed_promises import FOLLOWED_BYTES, FollowedPromises
 from deltamcp.transports.http_reply import HttpReply
@@ -90,14 +91,14 @@ class StatelessPosts:
     ) -> FollowedStream | Failure:
         quotas, account, hub = incoming.quotas, incoming.account, self._engine.hub
         accepted = await self._engine.accept_filter(ask.filter, incoming.caller)
-        size = sum(map(len, accepted.uris)) + FOLLOWED_BYTES * len(accepted.tokens) + 1
+        size = watched_bytes(accepted.uris) + FOLLOWED_BYTES * len(accepted.tokens) + 1
         if not quotas.watched.take(account, size):
             return Failure(Fault.OVERLOADED, "Too much is subscribed to; end a subscription first.")
         if not quotas.streams.take(account):
             quotas.watched.give_back(account, size)
             return Failure(Fault.OVERLOADED, "Too many streams are open; close one first.")
         stream = SubscriptionStream(self._engine.limits, quotas.responses, account)
-        subscription = Subscription(dialect, request, version, accepted, stream.append)
+        subscription = Subscription(dialect, request, version, accepted, stream.append, incoming.caller.principal)
         subscription.acknowledge()
         hub.subscribe(subscription)
         followed = FollowedPromises(self._engine, accepted.tokens, incoming.caller, subscription.notify_of_promise)

@@ -7,7 +7,7 @@ from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.event_streams import FollowedStream
 from deltamcp.transports.handshake_session import cancel_request
 from deltamcp.transports.http_sessions import HttpSession, HttpSessions
-from deltamcp.values import About, Failure, Outcome, Principal, RequestId, Response, SessionAsk
+from deltamcp.values import About, Failure, Outcome, Principal, RequestId, Response, SessionAsk, Watch
 
 SESSION_HEADER = b"mcp-session-id"
 
@@ -59,7 +59,8 @@ class SessionDirectory:
     async def apply(self, opened: HttpSession, ask: SessionAsk) -> Outcome:
         """Changes the log level or the watched resources."""
         outcome = opened.apply(ask)
-        self._hub.on_watch()
+        if isinstance(ask, Watch):
+            self._hub.watch(opened.session, (ask.uri,))
         return outcome
 
     async def resolve(self, opened: HttpSession, response: Response) -> Failure | None:

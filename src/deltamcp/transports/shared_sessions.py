@@ -255,9 +255,12 @@ class SharedSessions(SessionDirectory):
     async def _read_watched(self, session: str) -> None:
         watched = await self._records.read_watched(session)
         stream = self._listening.get(session)
-        if stream is not None and not stream.watch(watched):
+        if stream is None:
+            return
+        before = stream.watched_uris()
+        if not stream.watch(watched):
             stream.end()
-        self._hub.on_watch()
+        self._hub.watch(stream, {*before} ^ {*stream.watched_uris()})
 
     async def _look_for_missed(self) -> None:
         for session in tuple(self._listening):
@@ -311,7 +314,10 @@ class SharedSessions(SessionDirectory):
                 return SESSION_UNKNOWN
             record.listens += 1
             await self._records.write(opened.id, record)
-        stream = ChangeStream(self._limits, self._quotas, opened.account, opened.session.dialect, self._listed_kinds())
+        session = opened.session
+        stream = ChangeStream(
+            self._limits, self._quotas, opened.account, session.dialect, self._listed_kinds(), session.principal
+        )
         stream.number = record.listens
         if record.watches and not stream.watch(await self._records.read_watched(opened.id)):
             return Failure(Fault.OVERLOADED, "Too many resources are subscribed to; unsubscribe from some first.")

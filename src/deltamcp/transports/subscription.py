@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection
 from deltamcp.dialects.dialect import StatelessDialect
 from deltamcp.dialects.methods import subscription_filter
 from deltamcp.runtime.change_hub import Position
-from deltamcp.values import JSON, Answer, Filter, Kind, Promise, Request, SubscriptionEnd
+from deltamcp.values import JSON, Answer, Filter, Kind, Principal, Promise, Request, SubscriptionEnd
 
 
 class Subscription:
     """Sends the change notifications that pass the client's filter, each with the subscription's id."""
 
-    __slots__ = ("_dialect", "_filter", "_request", "_send", "_version")
+    __slots__ = ("_dialect", "_filter", "_request", "_send", "_version", "principal")
 
     def __init__(
         self,
@@ -20,6 +20,7 @@ class Subscription:
         version: str,
         accepted: Filter,
         send: Callable[[bytes], object],
+        principal: Principal,
     ) -> None:
         self._dialect = dialect
         # Without the parameters, which the client may have filled with more than the filter.
@@ -27,6 +28,7 @@ class Subscription:
         self._version = version
         self._filter = accepted
         self._send = send
+        self.principal = principal
 
     def acknowledge(self) -> None:
         """Sends the first message of a subscription."""

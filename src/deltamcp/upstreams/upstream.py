@@ -1,7 +1,9 @@
 """An upstream: one MCP server behind this one, which performs requests of this server's callers."""
 
 import asyncio
+import functools
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -93,10 +95,11 @@ class Upstream:
 
         def make_client(principal: Principal) -> UpstreamClient:
             own = dict(options) if options_for is None else {**options, **options_for(principal)}
-            if principal is not LOCAL:  # a user may have its name
+            if principal is not LOCAL and options_for is None:  # all have the lists of the local user
                 return UpstreamClient(name, entry, settings, self._redact, guard, **own)
-            client = UpstreamClient(name, entry, settings, self._redact, guard, on_change=self._receive_change, **own)
-            client.on_ready = self._receive_ready
+            receive = functools.partial(self._receive_change, principal)
+            client = UpstreamClient(name, entry, settings, self._redact, guard, on_change=receive, **own)
+            client.on_ready = functools.partial(self._receive_ready, principal)
             return client
 
         is_shared = settings.process_for == "all" and options_for is None
@@ -107,13 +110,16 @@ class Upstream:
         After every start each list may have changed, unless a fetch of the catalogue is under way; and while it runs,
         when the time has passed for which it says that its lists are valid.
         """
+        self.on_own_change: Callable[[Principal, Kind | str], None] = lambda principal, change: None
+        """As `on_change`, for principals with a login of their own."""
         self.on_announcement: Callable[[Kind], None] = lambda kind: None
         """Called, before `on_change`, with the kind of a list that the upstream itself says has changed."""
         self._turns = None if settings.concurrency is None else Turns(settings.concurrency)
         self._open_calls = 0
-        self._fetches = 0
-        self._expiry: asyncio.TimerHandle | None = None
-        self._subscriptions: dict[str, ExitStack] = {}
+        self._fetches: Counter[str] = Counter()
+        self._expiries: dict[str, asyncio.TimerHandle] = {}
+        self._subscriptions: dict[str, _Subscriptions] = {}
+        """By the owner of the connection that has them."""
 
     @property
     def state(self) -> UpstreamState:
@@ -126,7 +132,7 @@ class Upstream:
             restarts=sum(state.restarts for state in (local, *others)),
             open_calls=self._open_calls,
             waiting_calls=0 if self._turns is None else self._turns.waiting_count,
-            subscriptions=len(self._subscriptions),
+            subscriptions=sum(len(held.uris) for held in self._subscriptions.values()),
             principals=len(others),
         )
 
@@ -300,7 +306,7 @@ class Upstream:
         connection = self._clients.get(principal)
         if connection is None:
             raise self._failure(f"serves as many users as it can; {_AGAIN}")
-        self._fetches += 1
+        self._fetches[principal.owner] += 1
         try:
             with connection.kept():
                 client = await connection.ready()
@@ -315,28 +321,30 @@ class Upstream:
                     await client.templates() if "resources" in has else [],
                     await client.prompts() if "prompts" in has else [],
                 )
-                self._await_expiry(connection, client)
+                self._await_expiry(principal, connection, client)
                 return catalogue.within_bounds()
         finally:
-            self._fetches -= 1
+            self._fetches[principal.owner] -= 1
+            self._fetches += Counter()  # without those that are 0
 
-    def _await_expiry(self, connection: UpstreamClient, client: "DeltaClient") -> None:
+    def _await_expiry(self, principal: Principal, connection: UpstreamClient, client: "DeltaClient") -> None:
         """Tells when lists are outdated that were fetched just now, if the server still runs then."""
-        self._forget_expiry()
+        self._forget_expiry(principal.owner)
         life, seconds = connection.life, client.lists_ttl_seconds
 
         def expire() -> None:
+            del self._expiries[principal.owner]
             if connection.is_ready and connection.life == life:
-                self._tell_lists(client)
+                self._tell_lists(principal, client)
 
         if seconds is not None:
             delay = max(seconds, _SHORTEST_TTL_SECONDS)
-            self._expiry = asyncio.get_running_loop().call_later(delay, expire)
+            self._expiries[principal.owner] = asyncio.get_running_loop().call_later(delay, expire)
 
-    def _forget_expiry(self) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
+    def _forget_expiry(self, owner: str) -> None:
+        expiry = self._expiries.pop(owner, None)
+        if expiry is not None:
+            expiry.cancel()
 
     async def tell_roots_changed(self) -> None:
         """Tells the server, if it is of the handshake era and runs, that it may ask for the client's roots again."""
@@ -356,58 +364,76 @@ class Upstream:
 
     # Changes
 
-    async def subscribe(self, uri: str) -> None:
-        """Has `on_change` called when a resource changes; the upstream is then kept running.
+    def login_of(self, principal: Principal) -> Principal:
+        """Returns whose lists and subscriptions a principal has here; the local user's, unless logins differ."""
+        return LOCAL
+
+    async def subscribe(self, uri: str, principal: Principal = LOCAL) -> None:
+        """Has `on_change` called when a resource changes; the connection of the principal is then kept.
 
         Raises:
-            ClientError, PeerError, NotReadyError: the upstream cannot be reached, or refuses.
+            ClientError, PeerError, NotReadyError, UpstreamError: the upstream cannot be reached, or refuses.
         """
-        if uri in self._subscriptions:
+        connection = self._clients.get(principal)
+        if connection is None:
+            raise self._failure(f"serves as many users as it can; {_AGAIN}")
+        held = self._subscriptions.get(principal.owner)
+        if held is None:
+            held = self._subscriptions[principal.owner] = _Subscriptions(connection)
+        if uri in held.uris:
             return
-        use = self._subscriptions[uri] = ExitStack()
-        use.enter_context(self._clients.local.in_use())
-        self._clients.local.keeps_warm = True
+        held.uris.add(uri)
         try:
-            client = await self._clients.local.ready()
+            client = await connection.ready()
             await client.subscribe(uri)
         except BaseException:
-            if self._subscriptions.get(uri) is use:
-                self._forget_subscription(uri)
+            self._forget_subscription(principal, held, uri)
             raise
 
-    async def unsubscribe(self, uri: str) -> None:
+    async def unsubscribe(self, uri: str, principal: Principal = LOCAL) -> None:
         """Ends a subscription.
 
         Raises:
             ClientError, PeerError, NotReadyError: the upstream cannot be told.
         """
-        if uri in self._subscriptions:
-            self._forget_subscription(uri)
-            client = await self._clients.local.ready()
+        held = self._subscriptions.get(principal.owner)
+        if held is not None and uri in held.uris:
+            self._forget_subscription(principal, held, uri)
+            client = await held.connection.ready()
             await client.unsubscribe(uri)
 
-    def _forget_subscription(self, uri: str) -> None:
-        self._subscriptions.pop(uri).close()
-        self._clients.local.keeps_warm = bool(self._subscriptions) or self._settings.start == "ahead"
+    def _forget_subscription(self, principal: Principal, held: "_Subscriptions", uri: str) -> None:
+        held.uris.discard(uri)
+        if not held.uris and self._subscriptions.get(principal.owner) is held:
+            del self._subscriptions[principal.owner]
+            held.use.close()
+            held.connection.keeps_warm = self._settings.start == "ahead"
 
-    def _receive_change(self, kind_or_uri: str) -> None:
+    def _receive_change(self, principal: Principal, kind_or_uri: str) -> None:
         for change in KINDS.get(kind_or_uri, (kind_or_uri,)):
-            if isinstance(change, Kind):
+            if isinstance(change, Kind) and principal is LOCAL:
                 self.on_announcement(change)
-            self.on_change(change)
+            self._tell(principal, change)
 
-    def _receive_ready(self, client: "DeltaClient") -> None:
+    def _receive_ready(self, principal: Principal, client: "DeltaClient") -> None:
         """Tells what may have changed while nobody listened."""
-        if not self._fetches:
-            self._tell_lists(client)
-        for uri in tuple(self._subscriptions):
-            self.on_change(uri)
+        if not self._fetches[principal.owner]:
+            self._tell_lists(principal, client)
+        held = self._subscriptions.get(principal.owner)
+        for uri in () if held is None else tuple(held.uris):
+            self._tell(principal, uri)
 
-    def _tell_lists(self, client: "DeltaClient") -> None:
+    def _tell_lists(self, principal: Principal, client: "DeltaClient") -> None:
         """Tells that all lists of the server may have changed."""
         for capability, kinds in KINDS.items():
             for kind in kinds if capability in client.server.capabilities else ():
-                self.on_change(kind)
+                self._tell(principal, kind)
+
+    def _tell(self, principal: Principal, change: Kind | str) -> None:
+        if principal is LOCAL:
+            self.on_change(change)
+        else:
+            self.on_own_change(principal, change)
 
     def open(self) -> None:
         """Lets requests start the upstream again after `close`."""
@@ -415,5 +441,17 @@ class Upstream:
 
     async def close(self) -> None:
         """Ends the connection and the process, if there is one; the upstream is started no more."""
-        self._forget_expiry()
+        for owner in tuple(self._expiries):
+            self._forget_expiry(owner)
         await self._clients.close()
+
+
+class _Subscriptions:
+    """The subscriptions of one connection, which is kept as long as there are some."""
+
+    def __init__(self, connection: UpstreamClient) -> None:
+        self.connection = connection
+        self.uris: set[str] = set()
+        self.use = ExitStack()
+        self.use.enter_context(connection.in_use())
+        connection.keeps_warm = True
