@@ -20,7 +20,7 @@ from bench.report import BenchReport, FigureTable
 from bench.sample_results import MEGABYTE, SIZES_MB, make_keys, make_rows, make_text, write_odd_results
 from deltamcp.bench import results
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.stored_results import StoredResults
+from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData, convert_return_value
 from deltamcp.results.policy import ResolvedPolicy
@@ -118,4 +118,4 @@ def _fit(value: Any) -> ToolResult:
     continuation = Continuation(stored, Computations(limits.work_steps))
     source = convert_return_value(value, None)
     assert isinstance(source, ResultData), "neither content nor nothing"
-    return asyncio.run(continuation.first_reply(source, ResolvedPolicy(max_tokens=BUDGET), results.CALLER))
+    return asyncio.run(continuation.first_reply(source, ResolvedPolicy(max_tokens=BUDGET), results.CALLER, UNSCOPED))

@@ -123,6 +123,11 @@ class Caller(Struct, frozen=True, gc=False):
     """How long what is stored of its results stays at least, though nobody reads it: as long as its promise."""
 
     @property
+    def has_short_handles(self) -> bool:
+        """Whether only the local user can guess at its handles, so that they may be short."""
+        return self.principal is LOCAL and not self.shares_handles
+
+    @property
     def is_anonymous(self) -> bool:
         """Whether the caller did not authenticate."""
         return self.principal.key == ANONYMOUS.key

@@ -5,7 +5,6 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,44 +12,10 @@ import pytest
 from deltamcp import Context, DeltaServer, HostAuth, Principal, ResourceServer
 from deltamcp.catalog import catalog
 from tests.support.asgi_client import AsgiClient
-from tests.support.fake_issuer import RESOURCE, FakeIssuer, serve_issuer
-from tests.support.raw_client import META
+from tests.support.fake_issuer import RESOURCE, serve_issuer
+from tests.support.scope_client import ScopeClient, challenge_of, serve_scopes
 
 ERAS = ["handshake", "modern"]
-
-
-class ScopeClient:
-    """A client of one server that can change its token between requests, in one session where the era has them."""
-
-    def __init__(self, app: Any, issuer: FakeIssuer, era: str) -> None:
-        self._client = AsgiClient(app)
-        self._issuer = issuer
-        self._era = era
-
-    def use_scopes(self, scope: str, sub: str = "ada") -> None:
-        self._client.headers["authorization"] = f"Bearer {self._issuer.token(scope=scope, sub=sub)}"
-
-    async def begin(self) -> None:
-        if self._era == "handshake":
-            await self._client.initialize()
-
-    async def ask(self, method: str, **params: Any) -> tuple[int, dict[str, str], Any]:
-        extra = {"_meta": META} if self._era == "modern" else {}
-        if self._era == "modern":
-            name = {"mcp-name": params["name"]} if "name" in params else {}
-            self._client.headers |= {"mcp-protocol-version": "2026-07-28", "mcp-method": method, **name}
-            if not name:
-                self._client.headers.pop("mcp-name", None)
-        exchange = self._client.request(1, method, **params, **extra)
-        status, headers = await exchange.start()
-        return status, headers, await exchange.json()
-
-    async def call(self, tool: str, **arguments: Any) -> tuple[int, dict[str, str], Any]:
-        return await self.ask("tools/call", name=tool, arguments=arguments)
-
-    async def listed(self) -> set[str]:
-        _, _, answer = await self.ask("tools/list")
-        return {tool["name"] for tool in answer["result"]["tools"]}
 
 
 def make_server(**options: Any) -> DeltaServer:
@@ -74,23 +39,10 @@ def make_server(**options: Any) -> DeltaServer:
     return server
 
 
-@contextlib.asynccontextmanager
-async def scope_client(
+def scope_client(
     era: str, server: DeltaServer | None = None, scope: str = "notes:read", **options: Any
-) -> AsyncIterator[ScopeClient]:
-    server = server or make_server()
-    async with serve_issuer() as issuer, server.lifespan():
-        auth = ResourceServer(RESOURCE, issuer.url, jwks_url=f"{issuer.url}/jwks", **options)
-        client = ScopeClient(server.asgi(auth=auth), issuer, era)
-        client.use_scopes(scope)
-        await client.begin()
-        yield client
-
-
-def challenge_of(headers: dict[str, str]) -> dict[str, str]:
-    scheme, _, rest = headers["www-authenticate"].partition(" ")
-    assert scheme == "Bearer"
-    return dict(re.findall(r'(\w+)="([^"]*)"', rest))
+) -> contextlib.AbstractAsyncContextManager[ScopeClient]:
+    return serve_scopes(era, server or make_server(), scope, **options)
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -20,6 +20,7 @@ from deltamcp.delivery.sent_results import (
     RowLocation,
     SentResults,
 )
+from deltamcp.delivery.stored_results import UNSCOPED
 from deltamcp.deltas.root import root_of
 from deltamcp.gcf import Symbol
 from deltamcp.results.encode import decode
@@ -192,7 +193,7 @@ async def test_our_client_names_the_root_it_holds_where_it_has_no_conversation()
 
 
 def conversation(number: int, account: str = "") -> CallKey:
-    return CallKey(Caller(Principal("ann"), str(number), account=account or f"account {number}"), "digest")
+    return CallKey(Caller(Principal("ann"), str(number), account=account or f"account {number}"), "digest", UNSCOPED)
 
 
 def remembers(sent: SentResults, call: CallKey) -> bool:
@@ -425,5 +426,5 @@ def test_conversations_whose_results_have_expired_go_when_others_begin(monkeypat
     sent, now = SentResults(10.0), time.monotonic()
     for number in range(500):
         monkeypatch.setattr(time, "monotonic", lambda number=number: now + number)
-        sent.record(CallKey(Caller(Principal("p"), f"conversation {number}"), "call"), LastSent("root", 0))
+        sent.record(CallKey(Caller(Principal("p"), f"conversation {number}"), "call", UNSCOPED), LastSent("root", 0))
     assert len(sent._conversations) <= 11

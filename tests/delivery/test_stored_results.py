@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from deltamcp import DeltaServer, Limits, Principal, ResultPolicy, Text, ToolResult
-from deltamcp.delivery.stored_results import StoredResults
+from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.results.encode import encode
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import ResolvedPolicy
@@ -236,7 +236,7 @@ async def opened_by(stored: StoredResults, account: str, count: int, size: int) 
 
     for _ in range(count):
         data = b'["' + b"x" * size + b'"]'
-        handle, _ = await stored.store(data, caller, make)
+        handle, _ = await stored.store(data, caller, UNSCOPED, make)
         assert handle is not None
         handles.append(handle.name)
     return [await stored.open(name, caller) for name in handles]

@@ -30,7 +30,7 @@ def new_key() -> str:
 
 def new_record(promises: PromiseStore, account: str = "ann") -> PromiseRecord:
     now = promises.clock()
-    return PromiseRecord("owner", account, "tool", "digest", "", now, now, now + 1000, now + 5000)
+    return PromiseRecord("owner", account, "tool", (), "digest", "", now, now, now + 1000, now + 5000)
 
 
 class CountingStore(MemoryStore):

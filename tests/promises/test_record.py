@@ -13,7 +13,7 @@ from deltamcp.promises.record import NEXT, PromiseRecord
 from deltamcp.values import InputRequest, Inputs, PromiseStatus
 
 S = PromiseStatus
-NEW = PromiseRecord("owner", "account", "tool", "digest", "3", 1000.0, 1000.0, 2000.0, 9000.0)
+NEW = PromiseRecord("owner", "account", "tool", (), "digest", "3", 1000.0, 1000.0, 2000.0, 9000.0)
 QUESTION = InputRequest("elicitation/create", {"requestedSchema": {"properties": {"a": {}}, "required": ["a"]}})
 ACCEPT = {"action": "accept", "content": {"a": 1}}
 

@@ -17,7 +17,7 @@ from deltamcp.client.result_cache import ResultCache
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey
-from deltamcp.delivery.stored_results import StoredResults
+from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.deltas.root import root_of
 from deltamcp.limits import Limits
 from deltamcp.results.changes import MAX_DELTA_SHARE, REANCHOR_AFTER_DELTAS
@@ -25,7 +25,7 @@ from deltamcp.results.content import ResultData
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.runtime.computations import Computations
 from deltamcp.stores.memory import MemoryStore
-from deltamcp.values import Caller, Principal
+from deltamcp.values import LOCAL, Caller
 
 Progress: TypeAlias = Callable[[str], None]
 
@@ -87,7 +87,7 @@ async def _deliver_steps(series: Series) -> list[_Step]:
     deltas: Counter[str] = Counter()
     steps: list[_Step] = []
     for state in series.states:
-        call = CallKey(Caller(Principal("bench"), "1"), state.call)
+        call = CallKey(Caller(LOCAL, "1"), state.call, UNSCOPED)
         reply = Reply.of(await delivery.deliver(ResultData(state.data), policy, call, time.monotonic()))
         reconstructed = root_of(client_cache.resolve_value(reply)) == root_of(state.value)
         outcome = reply.delta_meta.get("outcome", "full")

@@ -25,20 +25,20 @@ from deltamcp.bench.figures import Figures, align
 from deltamcp.client.recovery import recover
 from deltamcp.client.reply import Reply
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.stored_results import StoredResults
+from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData
 from deltamcp.results.encode import EncodedText, decode, encode
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.runtime.computations import Computations
 from deltamcp.stores.memory import MemoryStore
-from deltamcp.values import JSON, Caller, Principal, Text, ToolResult
+from deltamcp.values import JSON, LOCAL, Caller, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
 Progress: TypeAlias = Callable[[str], None]
 
 BUDGETS = (500, 2_000, 10_000)
-CALLER = Caller(Principal("bench"))
+CALLER = Caller(LOCAL)
 # Reading a very large result to its end takes longer than the default lifetime of a stored result.
 LIMITS = Limits(kept_seconds=86_400, kept_seconds_in_all=86_400)
 
@@ -224,7 +224,7 @@ class Meter:
         continuation = Continuation(stored, Computations(LIMITS.work_steps))
         value = None if isinstance(data, str) else msgspec.json.decode(data)
         first = await continuation.first_reply(
-            ResultData(data, value=value), ResolvedPolicy(max_tokens=self.budget), CALLER
+            ResultData(data, value=value), ResolvedPolicy(max_tokens=self.budget), CALLER, UNSCOPED
         )
         self.first = self._count(first)
 

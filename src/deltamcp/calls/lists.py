@@ -15,6 +15,7 @@ from deltamcp.catalog.similar_names import MIN_SIMILARITY
 from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.sent_results import CallKey, call_digest
+from deltamcp.delivery.stored_results import ResultOrigin
 from deltamcp.dialects.progressive_disclosure import MAX_NAMES
 from deltamcp.errors import Fault
 from deltamcp.values import (
@@ -105,7 +106,8 @@ class Lists:
             return root
         if root is None:
             return Answer(page)
-        call = CallKey(request.terms.caller, call_digest(["tools/manifest", ask.cursor]))
+        origin = ResultOrigin("tools/manifest", request.view.scopes)
+        call = CallKey(request.terms.caller, call_digest(["tools/manifest", ask.cursor]), origin)
         return Answer(await self._changes.deliver_manifest(page, call, root))
 
     def unknown(self, kind: Literal["tool", "prompt", "template"], name: str, request: RequestContext) -> Failure:

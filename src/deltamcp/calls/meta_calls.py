@@ -18,6 +18,7 @@ from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, call_digest
+from deltamcp.delivery.stored_results import ResultOrigin
 from deltamcp.errors import MissingScopesError, ToolErrorCode, UsageError
 from deltamcp.results import content, projection
 from deltamcp.results.content import ResultData
@@ -78,9 +79,8 @@ class MetaCalls:
                 return Answer(await self._discover(ask.arguments, request))
             case MetaTool.GET_SCHEMA:
                 text = discovery.schemas_text(request.view, *discovery.parse_get_schema_arguments(ask.arguments))
-                return Answer(
-                    await self._continuation.first_reply(ResultData(text), request.view.resolved_policy, caller)
-                )
+                policy, origin = request.view.resolved_policy, _origin(meta, request)
+                return Answer(await self._continuation.first_reply(ResultData(text), policy, caller, origin))
             case MetaTool.CONTINUE:
                 return Answer(
                     await self._continuation.next_reply(ask.arguments, caller, requested_policy(request.terms.meta))
@@ -98,10 +98,11 @@ class MetaCalls:
         await self._changes.accept_root(root, caller)
         policy = replace(request.view.resolved_policy, pack_root=root)
         source = ResultData(await self._discovery_text(request, arguments))
+        origin = _origin(MetaTool.DISCOVER, request)
         if not policy.may_send_changes:
-            return await self._continuation.first_reply(source, policy, caller)
+            return await self._continuation.first_reply(source, policy, caller, origin)
         given = {name: value for name, value in arguments.items() if value is not None and value != ""}
-        call = CallKey(caller, call_digest([MetaTool.DISCOVER.value, given]))
+        call = CallKey(caller, call_digest([MetaTool.DISCOVER.value, given]), origin)
         return await self._changes.deliver(source, policy, call, time.monotonic())
 
     async def _discovery_text(self, request: RequestContext, arguments: dict[str, JSON]) -> str:
@@ -146,3 +147,8 @@ class MetaCalls:
         if not note or not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
             return outcome
         return Answer(add_notes(outcome.value, [note]))
+
+
+def _origin(meta: MetaTool, request: RequestContext) -> ResultOrigin:
+    """Returns the origin of a text about operations: which of them it is about depends on the caller's scopes."""
+    return ResultOrigin(request.view.meta_tool_name(meta), request.view.scopes)

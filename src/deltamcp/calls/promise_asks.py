@@ -7,12 +7,13 @@ import time
 from collections.abc import AsyncGenerator, Iterable
 from typing import assert_never
 
+from deltamcp.calls.failures import missing_scopes
 from deltamcp.calls.promise_outcomes import PromiseOutcomes, error_outcome
 from deltamcp.calls.promise_runs import PromiseRuns
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.context import CAPABILITY, ProgressReport
 from deltamcp.dialects.tasks import with_related_task
-from deltamcp.errors import Fault, InputDeclinedError, PeerError, ToolErrorCode
+from deltamcp.errors import Fault, InputDeclinedError, MissingScopesError, PeerError, ToolErrorCode
 from deltamcp.limits import Limits
 from deltamcp.promises import record
 from deltamcp.promises.promise_store import PromiseStore
@@ -85,6 +86,9 @@ class PromiseAsks:
                 found = await watch.read()
                 if found is None or found.owner != owner_digest(request.terms.caller):
                     return UNKNOWN_PROMISE
+                refused = _refuse_scopes(found, request.terms.caller)
+                if refused is not None:
+                    return refused
                 if found.is_expired(self._store.clock()):
                     return _expiry_outcome(request)
                 found = await self._heal(key, found)
@@ -117,7 +121,7 @@ class PromiseAsks:
             return
         with self._store.watching(key) as watch:
             found = await watch.read()
-            while found is not None and found.owner == owner_digest(caller):
+            while found is not None and _may_follow(found, caller):
                 if found.is_expired(self._store.clock()):
                     return
                 yield await self._snapshot(token, key, found)
@@ -134,10 +138,12 @@ class PromiseAsks:
         Raises:
             StoreError: the store cannot be read.
         """
-        owner, now = owner_digest(caller), self._store.clock()
+        now = self._store.clock()
         found = {token: await self._store.read(key) for token in tokens if (key := key_of(token)) is not None}
         return frozenset(
-            token for token, one in found.items() if one is not None and one.owner == owner and not one.is_expired(now)
+            token
+            for token, one in found.items()
+            if one is not None and _may_follow(one, caller) and not one.is_expired(now)
         )
 
     async def _redeem(
@@ -299,6 +305,20 @@ class PromiseAsks:
 
 
 _EXPIRED = error_outcome(ToolErrorCode.PROMISE_EXPIRED, "The promise has expired; call the tool again.")
+
+
+def _may_follow(found: PromiseRecord, caller: Caller) -> bool:
+    return found.owner == owner_digest(caller) and _refuse_scopes(found, caller) is None
+
+
+def _refuse_scopes(found: PromiseRecord, caller: Caller) -> Failure | None:
+    """Returns the failure of a request about a call that its sender could not make; None if it could."""
+    missing = frozenset(found.scopes) - caller.principal.scopes
+    if not missing:
+        return None
+    if not caller.principal.is_authenticated:
+        return UNKNOWN_PROMISE
+    return missing_scopes(MissingScopesError(found.operation, missing), caller)
 
 
 def _expiry_outcome(request: RequestContext) -> Outcome:

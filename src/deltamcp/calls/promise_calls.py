@@ -186,6 +186,7 @@ class PromiseCalls:
             owner_digest(caller),
             caller.account,
             operation.name,
+            tuple(sorted(operation.scopes)),
             operation.manifest_entry(ResultShape.MCP)["digest"],
             "",
             now,

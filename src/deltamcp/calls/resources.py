@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from deltamcp.calls.capabilities import Capabilities
-from deltamcp.calls.failures import log_failure, refuse_withheld
+from deltamcp.calls.failures import log_failure, missing_scopes, refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.requested_root import accept_root
@@ -16,7 +16,8 @@ from deltamcp.catalog.view import did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, call_digest
-from deltamcp.errors import Fault, ResourceNotFoundError, UsageError
+from deltamcp.delivery.stored_results import ResultOrigin
+from deltamcp.errors import Fault, MissingScopesError, ResourceNotFoundError, UsageError
 from deltamcp.results import content
 from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.deadline import Deadline
@@ -55,16 +56,26 @@ class Resources:
         root = await accept_root(request, self._changes)
         if isinstance(root, Failure):
             return root
-        outcome = await self._read_whole(ask, request)
+        origin = ResultOrigin(ask.uri, request.view.scopes)
+        try:
+            stored = await self._continuation.stored_resource(ask.uri, request.terms.caller)
+        except UsageError as error:
+            return Failure(Fault.INVALID_PARAMS, str(error))
+        except MissingScopesError as error:
+            return missing_scopes(error, request.terms.caller)
+        except StoreError as error:
+            return Failure(Fault.INTERNAL, log_failure(f"The resource {ask.uri[:200]}", error))
+        outcome: Outcome
+        if stored is None:
+            outcome = await self._read_whole(ask, request)
+        else:
+            outcome, origin = Answer(Contents([stored[0]])), stored[1]
         if root is None or not isinstance(outcome, Answer) or not isinstance(outcome.value, Contents):
             return outcome
-        call = CallKey(request.terms.caller, call_digest(["resources/read", ask.uri]))
+        call = CallKey(request.terms.caller, call_digest(["resources/read", ask.uri]), origin)
         return Answer(await self._changes.deliver_contents(outcome.value, call, root))
 
     async def _read_whole(self, ask: ReadResource, request: RequestContext) -> Outcome:
-        stored = await self._read_stored(ask.uri, request)
-        if stored is not None:
-            return stored
         if not self._capabilities.offers(Kind.RESOURCES):
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no resources.")
         missing = Failure(Fault.RESOURCE_NOT_FOUND, f"There is no resource at {ask.uri[:200]}.", {"uri": ask.uri})
@@ -100,16 +111,6 @@ class Resources:
 
         key = ["resources/read", ask.uri]
         return await self._runner.perform(f"The resource {ask.uri[:200]}", key, ask.inputs, request, read)
-
-    async def _read_stored(self, uri: str, request: RequestContext) -> Outcome | None:
-        """Reads the stored result at a URI; returns None if there is none."""
-        try:
-            stored = await self._continuation.stored_resource(uri, request.terms.caller)
-        except UsageError as error:
-            return Failure(Fault.INVALID_PARAMS, str(error))
-        except StoreError as error:
-            return Failure(Fault.INTERNAL, log_failure(f"The resource {uri[:200]}", error))
-        return None if stored is None else Answer(Contents([stored]))
 
     async def _read_operation(self, uri: str, request: RequestContext) -> Outcome | None:
         """Reads the tree of operations, a category or an operation; returns None if the URI names none of these."""

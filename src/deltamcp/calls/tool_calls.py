@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from deltamcp.calls.consent import Consent, Consents
-from deltamcp.calls.failures import crash_result, is_cancelled, missing_capability, remote_failure
+from deltamcp.calls.failures import crash_result, is_cancelled, missing_capability, missing_scopes, remote_failure
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.rate_limits import RateBuckets
@@ -27,6 +27,7 @@ from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, DeliveryRequest
 from deltamcp.errors import (
     InputDeclinedError,
+    MissingScopesError,
     NeedsResource,
     RemoteError,
     ResourceNotFoundError,
@@ -227,6 +228,8 @@ class ToolCalls:
             arguments = operation.bind(sent_arguments)
         except UsageError as error:
             return Answer(server_error(str(error), ToolErrorCode.INVALID_PARAMS))
+        except MissingScopesError as error:
+            return missing_scopes(error, terms.caller)
         except StoreError as error:
             return Answer(crash_result(f"The tool {ask.name}", error))
         except InvalidArgumentsError as error:

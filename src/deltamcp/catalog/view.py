@@ -90,6 +90,11 @@ class View:
         self._content_lines = content_lines
         self._pages: dict[tuple[Kind, Surface, ResultShape, int, bool], Page] = {}
 
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes of the caller that some operation needs, by which the view shows what it does."""
+        return self.withheld.granted
+
     # Finding
 
     def find(self, name: str) -> Operation | None:

@@ -13,7 +13,7 @@ class WithheldOperations:
     def __init__(self, operations: Mapping[str, Operation], granted: frozenset[str]) -> None:
         """`operations` by their names; `granted`: the scopes that the caller has."""
         self._operations = operations
-        self._granted = granted
+        self.granted = granted
 
     def __bool__(self) -> bool:
         return bool(self._operations)
@@ -38,4 +38,4 @@ class WithheldOperations:
         named = [operation for operation in map(self.find, names) if operation is not None]
         if named:
             needed = frozenset().union(*(operation.scopes for operation in named))
-            raise MissingScopesError(", ".join(operation.id for operation in named), needed - self._granted)
+            raise MissingScopesError(", ".join(operation.id for operation in named), needed - self.granted)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from deltamcp.client.reply import Reply
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.stored_results import StoredResults
+from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.errors import ArgumentsError, UsageError
 from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData
@@ -38,11 +38,15 @@ class LocalResults:
         """
         result, policy = reply.result(), replace(resolve_policy(want), fields_requested=True)
         if len(reply.content) > 1 or (reply.content and not reply.texts and result.structured is UNSET):
-            fitted = Reply.of(await self._continuation.first_reply_of_blocks(result, policy, _CALLER, promised=False))
+            fitted = Reply.of(
+                await self._continuation.first_reply_of_blocks(result, policy, _CALLER, UNSCOPED, promised=False)
+            )
         else:
             value = reply.value
             data = value if isinstance(value, str) else jsonrpc.encode(value)
-            fitted = Reply.of(await self._continuation.first_reply(ResultData(data, value=value), policy, _CALLER))
+            fitted = Reply.of(
+                await self._continuation.first_reply(ResultData(data, value=value), policy, _CALLER, UNSCOPED)
+            )
         if isinstance(fitted.delta_meta.get("handle"), str):
             self._handles[fitted.delta_meta["handle"]] = None
             if len(self._handles) > _MAX_HANDLES:

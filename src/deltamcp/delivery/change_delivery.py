@@ -12,7 +12,7 @@ from deltamcp import tokens
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, LastSent, RowLocation, SentResults
 from deltamcp.delivery.shared_replies import SharedReplies
-from deltamcp.delivery.stored_results import ResultRoot, StoredResults
+from deltamcp.delivery.stored_results import UNSCOPED, ResultRoot, StoredResults
 from deltamcp.deltas.root import ALGORITHM, root_digits
 from deltamcp.errors import UsageError
 from deltamcp.results import changes, result_windows
@@ -88,7 +88,7 @@ class ChangeDelivery:
     async def accept_root(self, requested_root: str | None, caller: Caller) -> None:
         """Forgets what the server has sent to the caller, if the caller sends a reset because it lost everything."""
         if requested_root == RESET:
-            await self._sent.reset(CallKey(caller, ""))
+            await self._sent.reset(CallKey(caller, "", UNSCOPED))
             if caller.moves:
                 await self._shared_replies.reset(caller)
 
@@ -96,7 +96,7 @@ class ChangeDelivery:
         """Returns the cheapest reply to a call, which started at `since` by the monotonic clock."""
         comparison = await self._compute(call, lambda work: _comparison(source, policy, work))
         if comparison is None:
-            return await self._continuation.first_reply(source, policy, call.caller)
+            return await self._continuation.first_reply(source, policy, call.caller, call.origin)
         shown, result = comparison
         overtaken = await self._is_overtaken(policy, call, since)
         if policy.dedup and call.caller.stays:
@@ -304,7 +304,7 @@ class ChangeDelivery:
         budget = policy.max_tokens - tokens.count(note, policy.model) - 1 if note else policy.max_tokens
         policy = replace(policy, max_tokens=budget)
         result_root = ResultRoot(result.root, call.digest, pending.shown is not pending.source.data)
-        reply = await self._continuation.first_reply(pending.source, policy, call.caller, root=result_root)
+        reply = await self._continuation.first_reply(pending.source, policy, call.caller, call.origin, root=result_root)
         meta = (reply.meta or {}).get(META_KEY, {})
         if "handle" in meta:
             await self._record(pending, self._stored.handle(meta["handle"]), 0, ChangeText(""), "unit" in meta)
@@ -323,7 +323,7 @@ class ChangeDelivery:
         async def make(handle: Handle | None) -> tuple[StoredHeader, None]:
             return head, None
 
-        return (await self._stored.store(data, call.caller, make, result_root))[0]
+        return (await self._stored.store(data, call.caller, call.origin, make, result_root))[0]
 
     async def _last_sent(self, call: CallKey) -> LastSent | None:
         return await self._shared_replies.last_sent(call) if call.caller.moves else self._sent.last_sent(call)

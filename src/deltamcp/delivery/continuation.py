@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from deltamcp.delivery.stored_results import ResultRoot, StoredResults
+from deltamcp.delivery.stored_results import ResultOrigin, ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference, result_windows
 from deltamcp.results.content import ResultData, is_self_describing, single_data
@@ -44,6 +44,7 @@ class Continuation:
         source: ResultData,
         policy: ResolvedPolicy,
         caller: Caller,
+        origin: ResultOrigin,
         admits: Callable[[JSON], bool] | None = None,
         root: ResultRoot | None = None,
     ) -> ToolResult:
@@ -62,7 +63,7 @@ class Continuation:
         if whole is not None:
             stored = None
             if root is not None:
-                stored, _ = await self._stored.store(source.data, caller, part.show_nothing, root)
+                stored, _ = await self._stored.store(source.data, caller, origin, part.show_nothing, root)
             return _whole_reply(whole, source, part.keeps_original, stored)
 
         async def show_part(handle: Handle | None) -> tuple[StoredHeader, tuple[Window, bool]]:
@@ -75,7 +76,7 @@ class Continuation:
                 window, holds = await self._run(caller, lambda work: part.window(handle, work))
             return part.header(is_part=True, first=window.next or 0), (window, holds)
 
-        handle, (window, holds) = await self._stored.store(source.data, caller, show_part, root)
+        handle, (window, holds) = await self._stored.store(source.data, caller, origin, show_part, root)
         content: list[Content] = [Text(window.text)]
         meta = _window_meta(window, "")
         if handle is None:
@@ -92,7 +93,7 @@ class Continuation:
         return await self._run(caller, lambda work: single_data(result, work))
 
     async def first_reply_of_blocks(
-        self, result: ToolResult, policy: ResolvedPolicy, caller: Caller, promised: bool
+        self, result: ToolResult, policy: ResolvedPolicy, caller: Caller, origin: ResultOrigin, promised: bool
     ) -> ToolResult:
         """Returns the reply for a result of several blocks: texts as far as they fit, and all images and sounds.
 
@@ -105,7 +106,7 @@ class Continuation:
             cut = await self._run(caller, lambda work: blocks.truncate_blocks(result, policy, handle, promised, work))
             return StoredHeader("json", None, replace(policy, fields=None)), cut
 
-        return (await self._stored.store(blocks.encode_blocks(result), caller, show_part))[1]
+        return (await self._stored.store(blocks.encode_blocks(result), caller, origin, show_part))[1]
 
     async def next_reply(
         self, arguments: Mapping[str, JSON], caller: Caller, requested: ResultPolicy | None = None
@@ -114,6 +115,7 @@ class Continuation:
 
         Raises:
             UsageError: nothing is stored under the handle, or the arguments do not fit the result.
+            MissingScopesError: the caller lacks scopes for the result.
             StoreError: the store cannot be reached.
         """
         read = parse_continue_arguments(arguments)
@@ -129,6 +131,7 @@ class Continuation:
 
         Raises:
             UsageError: a reference names no stored value.
+            MissingScopesError: the caller lacks scopes for a result that a reference names.
             StoreError: the store cannot be reached.
         """
         found = await self._run(caller, lambda work: list(reference.find_references(arguments, work)))
@@ -152,10 +155,11 @@ class Continuation:
                 raise
             return None
 
-    async def stored_resource(self, uri: str, caller: Caller) -> TextResource | None:
+    async def stored_resource(self, uri: str, caller: Caller) -> tuple[TextResource, ResultOrigin] | None:
         """Returns the stored result at a URI, or the part of it that the URI names; None if there is none.
 
         Raises:
+            MissingScopesError: the caller lacks scopes for the result.
             StoreError: the store cannot be reached.
             UsageError: the part is too large for one reply.
         """
@@ -176,8 +180,10 @@ class Continuation:
                 f"by the tool {self._stored.handle(name).continue_tool}."
             )
         if isinstance(data, str) or document.kind(data) == "text":
-            return TextResource(uri, data if isinstance(data, str) else document.decode(data), "text/plain")
-        return TextResource(uri, str(memoryview(data), "utf-8"), "application/json")
+            read = TextResource(uri, data if isinstance(data, str) else document.decode(data), "text/plain")
+        else:
+            read = TextResource(uri, str(memoryview(data), "utf-8"), "application/json")
+        return read, ResultOrigin(stored.origin, stored.scopes)
 
     async def _run(self, caller: Caller, compute: Callable[[Work], T]) -> T:
         return await self._computations.run(caller.account, compute)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from deltamcp.catalog.operation import Operation
+from deltamcp.delivery.stored_results import ResultOrigin
 from deltamcp.errors import ToolErrorCode
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
@@ -44,6 +45,10 @@ class DeliveryRequest(Struct):
     """Whether the caller used the tool's own name, so that its output schema applies; meta-tools have none."""
     started: float
     """When the call started, by the monotonic clock."""
+
+    @property
+    def origin(self) -> ResultOrigin:
+        return ResultOrigin(self.operation.id, self.operation.scopes)
 
 
 class Delivery(Protocol):

@@ -25,7 +25,7 @@ from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.result_windows import is_linked
 from deltamcp.results.stored_result import StoredHeader, select_fields
 from deltamcp.runtime.computations import Computations
-from deltamcp.values import JSON, Caller, ResourceLink, Text, ToolResult
+from deltamcp.values import JSON, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
@@ -95,7 +95,7 @@ class DeltaMcpDelivery:
         if policy is None:
             return result
         promised = call.is_flat and operation.output_schema is not None
-        return await self._continuation.first_reply_of_blocks(result, policy, call.terms.caller, promised)
+        return await self._continuation.first_reply_of_blocks(result, policy, call.terms.caller, call.origin, promised)
 
     async def _deliver_data(self, source: ResultData, call: DeliveryRequest) -> ToolResult:
         """Returns the reply in one of the protocol's shapes, or as plain JSON if the result fits or has no policy."""
@@ -119,7 +119,7 @@ class DeltaMcpDelivery:
             value, is_cut = source.data if isinstance(source.data, str) else source.data.decode(), True
         if not is_cut:
             return await self._run(call, lambda work: _json_reply(value))
-        handle = None if policy.compat else await self._store(source, policy, caller)
+        handle = None if policy.compat else await self._store(source, policy, call)
         snapshot = None if call.page is None else call.page.snapshot
         if snapshot is not None and isinstance(value, list) and not caller.is_anonymous:
             size = len(source.data)
@@ -127,13 +127,13 @@ class DeltaMcpDelivery:
             await self._stored.remember(snapshot, data, caller)
         return await self._reply(value, call, handle)
 
-    async def _store(self, source: ResultData, policy: ResolvedPolicy, caller: Caller) -> Handle | None:
+    async def _store(self, source: ResultData, policy: ResolvedPolicy, call: DeliveryRequest) -> Handle | None:
         head = StoredHeader("text" if isinstance(source.data, str) else "json", None, policy)
 
         async def make(handle: Handle | None) -> tuple[StoredHeader, None]:
             return head, None
 
-        return (await self._stored.store(source.data, caller, make))[0]
+        return (await self._stored.store(source.data, call.terms.caller, call.origin, make))[0]
 
     async def _reply(self, value: JSON, call: DeliveryRequest, handle: Handle | None) -> ToolResult:
         assert call.policy is not None, "without a policy nothing is cut"

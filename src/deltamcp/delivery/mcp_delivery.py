@@ -46,7 +46,7 @@ class McpDelivery:
             reply = await self._deliver_data(source, policy, call)
             return replace(reply, meta={**result.meta, **(reply.meta or {})}) if result.meta else reply
         promised = call.is_flat and operation.output_schema is not None
-        return await self._continuation.first_reply_of_blocks(result, policy, call.terms.caller, promised)
+        return await self._continuation.first_reply_of_blocks(result, policy, call.terms.caller, call.origin, promised)
 
     def _deliver_whole(self, value: Any, call: DeliveryRequest) -> ToolResult:
         operation = call.operation
@@ -62,13 +62,12 @@ class McpDelivery:
         operation, caller = call.operation, call.terms.caller
         if call.is_flat and operation.output_schema is not None:
             # A delta does not match the output schema.
-            return await self._continuation.first_reply(source, policy, caller, operation.is_valid_output)
+            return await self._continuation.first_reply(source, policy, caller, call.origin, operation.is_valid_output)
         if policy.may_send_changes:
             digest = call_digest([operation.id, call.arguments, policy.fields])
-            return await self._changes.deliver(
-                source, policy, CallKey(caller, digest, operation.is_read_only), call.started
-            )
-        return await self._continuation.first_reply(source, policy, caller)
+            key = CallKey(caller, digest, call.origin, operation.is_read_only)
+            return await self._changes.deliver(source, policy, key, call.started)
+        return await self._continuation.first_reply(source, policy, caller, call.origin)
 
 
 def _name_form(reply: ToolResult, value: Any) -> ToolResult:

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
+from deltamcp.delivery.stored_results import ResultOrigin
 from deltamcp.deltas.root import ALGORITHM, root_of
 from deltamcp.results.dedup import MAX_REMEMBERED_ROWS
 from deltamcp.values import JSON, Caller
@@ -33,6 +34,8 @@ class CallKey(NamedTuple):
     caller: Caller
     digest: str
     """The digest of the tool and its arguments."""
+    origin: ResultOrigin
+    """What the call is of."""
     is_safe: bool = True
     """Whether the caller can repeat the call without side effects."""
 

@@ -6,21 +6,31 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
+from string import ascii_lowercase
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from deltamcp import tokens
 from deltamcp.deltas.root import SHORT_DIGITS, root_digits
-from deltamcp.errors import UsageError
+from deltamcp.errors import MissingScopesError, UsageError
 from deltamcp.limits import Limits
 from deltamcp.results.notes import Handle
 from deltamcp.results.stored_result import StoredHeader, StoredResult, pack_result
 from deltamcp.stores.store import Store, StoreError, StoreFullError, StoreUnreachableError
 from deltamcp.values import ANONYMOUS, LOCAL, Caller, ResourceLink
 
-_HANDLE_LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
+_SHORT_LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
 _HANDLE_TOKENS = 3
+_PRINCIPAL_GROUPS = 4
+"""The groups in a handle of a principal, 77 bits. Another token of the same principal could try 2^11 a second for half
+an hour, 2^11 s, on 2^14 results, as many as an account can store: it finds one with a probability of 2^-41.
+
+A group is two letters and three digits, 19 bits in two tokens; as many bits take 2.2 tokens in letters or in digits
+alone, 3 in hexadecimal digits."""
+_SHARED_GROUPS = 7
+"""The groups in a handle of callers that cannot be told apart, 135 bits: for these it is all that keeps others out."""
 _OPEN_SECONDS = 10.0
 """How long an opened result is used before it is read from the store again; clients read pages in quick succession."""
 _OPEN_RESULTS = 16
@@ -36,6 +46,17 @@ T = TypeVar("T")
 logger = logging.getLogger("deltamcp")
 
 
+class ResultOrigin(NamedTuple):
+    """What returned a result, and the scopes that a caller needs for it: also to read the result later."""
+
+    name: str
+    scopes: frozenset[str]
+
+
+UNSCOPED = ResultOrigin("", frozenset())
+"""The origin of what needs no scopes."""
+
+
 class ResultRoot(NamedTuple):
     """The root of a result, or its first digits, and the digest of the call that returned the result."""
 
@@ -44,10 +65,14 @@ class ResultRoot(NamedTuple):
     is_partial: bool = False
     """Whether the root covers only some fields of the stored result, so that other results may have the same root."""
 
-    @property
-    def note_name(self) -> str:
-        """The name of the stored value that has the result's handle."""
-        return f"root {self.root[:SHORT_DIGITS]} {self.call}"
+    def note_names(self, caller: Caller) -> list[str]:
+        """Returns the names of the stored values that may have the result's handle, for `find_by_root`."""
+        name = f"root {self.root[:SHORT_DIGITS]} "
+        return [name + self.call] if caller.shares_handles or not self.call else [name, name + self.call]
+
+    def note_name(self, caller: Caller) -> str:
+        """Returns the name of the stored value that has the result's handle."""
+        return self.note_names(caller)[-1 if self.is_partial else 0]
 
 
 class _OpenedResult(NamedTuple):
@@ -88,6 +113,7 @@ class StoredResults:
         self,
         data: str | bytes,
         caller: Caller,
+        origin: ResultOrigin,
         make: Callable[[Handle | None], Awaitable[tuple[StoredHeader, T]]],
         root: ResultRoot | None = None,
     ) -> tuple[Handle | None, T]:
@@ -100,16 +126,16 @@ class StoredResults:
             root: The root by which the result can be found again.
         """
         try:
-            named_by_root = root is not None and not root.is_partial and not caller.shares_handles
+            named_by_root = root is not None and not root.is_partial and caller.has_short_handles
             names = self._root_names(root.root) if root is not None and named_by_root else _random_names(caller)
             for name in names:
                 handle = self.handle(name)
                 head, shown = await make(handle)  # called again in the rare case that the handle is taken
-                packed = pack_result(head, data)
+                packed = pack_result(replace(head, origin=origin.name, scopes=tuple(sorted(origin.scopes))), data)
                 lifetimes = self._lifetimes_for(caller)
                 if await self._store.add(self._owner(caller), name, packed, *lifetimes, self._account(caller)):
                     if root is not None and not named_by_root:
-                        await self.remember(root.note_name, name.encode(), caller)
+                        await self.remember(root.note_name(caller), name.encode(), caller)
                     return handle, shown
                 if root is not None and named_by_root and await self._holds(name, root.root, caller):
                     await self._store.put(self._owner(caller), name, packed, *lifetimes, self._account(caller))
@@ -119,22 +145,30 @@ class StoredResults:
             self._log_failure("a result could not be stored, so its caller gets only a part: %s", error)
         return None, (await make(None))[1]
 
-    async def _holds(self, name: str, root: str, caller: Caller) -> bool:
+    async def _peek(self, name: str, caller: Caller) -> StoredResult | None:
+        """Returns the result under a name, whether the caller may read it or not, and does not keep it open."""
         key = (self._owner(caller), name)
-        found = self._opened[key].result if key in self._opened else await self._load(*key)
+        return self._opened[key].result if key in self._opened else await self._load(*key)
+
+    async def _holds(self, name: str, root: str, caller: Caller) -> bool:
+        found = await self._peek(name, caller)
         return found is not None and found.root == root
 
     async def contains(self, name: str, root: str, caller: Caller) -> bool:
-        """Whether the result with this root is stored under this name."""
+        """Whether the result with this root is stored under this name, and the caller may read it."""
         with contextlib.suppress(StoreError):
-            return await self._holds(name, root, caller)
+            found = await self._peek(name, caller)
+            return found is not None and found.root == root and found.scopes <= caller.principal.scopes
         return False
 
     async def find(self, name: str, caller: Caller) -> StoredResult:
         """Returns a result by its handle, or by its root.
 
+        Who lacks scopes for the result of a root is told that there is none: roots of likely results can be guessed.
+
         Raises:
             UsageError: nothing is stored under this handle, or not for this caller.
+            MissingScopesError: the caller lacks scopes of the operation that returned the result.
             StoreError: the store cannot be reached.
         """
         try:
@@ -149,15 +183,16 @@ class StoredResults:
     async def find_by_root(self, root: ResultRoot, caller: Caller) -> tuple[Handle, StoredResult] | None:
         """Returns the result with this root, or whose root begins with these digits; None if none is stored.
 
-        A caller that shares handles finds only results of the same call, and needs `SHORT_DIGITS` digits.
+        It is also None for a caller that may not read the result. A caller that shares handles finds only results of
+        the same call; only the local user needs less than `SHORT_DIGITS` digits.
         """
         digits = root.root
-        names = [] if caller.shares_handles else list(self._root_names(digits))
+        names = list(self._root_names(digits)) if caller.has_short_handles else []
         if len(digits) >= SHORT_DIGITS:
-            found = await self.recall(root.note_name, caller)
-            names += [found.decode()] if found is not None else []
+            noted = [await self.recall(note, caller) for note in root.note_names(caller)]
+            names += [name.decode() for name in noted if name is not None]
         for name in names:
-            with contextlib.suppress(UsageError, StoreError):
+            with contextlib.suppress(UsageError, MissingScopesError, StoreError):
                 stored = await self.open(name, caller)
                 if stored.root.startswith(digits):
                     return self.handle(name), stored
@@ -171,6 +206,7 @@ class StoredResults:
 
         Raises:
             UsageError: nothing is stored under this handle, or not for this caller.
+            MissingScopesError: the caller lacks scopes of the operation that returned the result.
             StoreError: the store cannot be reached.
         """
         key, now, account = (self._owner(caller), name), time.monotonic(), self._account(caller)
@@ -179,11 +215,17 @@ class StoredResults:
         if key not in self._opened:
             found = await self._load(*key)
             if found is None:
-                raise UsageError(f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again.")
+                raise _nothing_kept(name)
             self._opened[key] = _OpenedResult(found, account, now + self._open_seconds)
         self._opened.move_to_end(key)
         opened = self._opened[key].result
         self._close_excess(account)
+        missing = opened.scopes - caller.principal.scopes
+        if missing:
+            # To a caller that nobody vouches for, what it may not call does not exist.
+            raise (
+                MissingScopesError(opened.origin, missing) if caller.principal.is_authenticated else _nothing_kept(name)
+            )
         return opened
 
     async def _load(self, owner: str, name: str) -> StoredResult | None:
@@ -263,7 +305,7 @@ class StoredResults:
         logger.log(logging.ERROR if is_news else logging.DEBUG, message, error)
 
     def _root_names(self, digits: str) -> Iterator[str]:
-        """Returns names for a result of a caller that does not share handles: a short one, then a longer one."""
+        """Returns names for a result of the local user: a short one, then a longer one."""
         # Each digit may be a token; a model should have to repeat no more than three.
         cheap = (digits[:size] for size in range(8, 5, -1) if tokens.count(f" {digits[:size]}") <= _HANDLE_TOKENS)
         yield next(cheap, digits[:5])
@@ -271,12 +313,22 @@ class StoredResults:
 
 
 def _random_names(caller: Caller) -> Iterator[str]:
-    """Returns random names: short ones for a caller with its own handles, else names that nobody can guess.
+    """Returns random names: short ones for the local user, else names that nobody can guess.
 
     Short names are random too, so that after a restart an old handle does not name another result.
     """
+    groups = _SHARED_GROUPS if caller.shares_handles else _PRINCIPAL_GROUPS
     while True:
-        if caller.shares_handles:
-            yield secrets.token_urlsafe(17)
+        if caller.has_short_handles:
+            yield "R" + "".join(secrets.choice(_SHORT_LETTERS) for _ in range(4))
         else:
-            yield "R" + "".join(secrets.choice(_HANDLE_LETTERS) for _ in range(4))
+            yield "".join(_random_group() for _ in range(groups))
+
+
+def _random_group() -> str:
+    letters = secrets.choice(ascii_lowercase) + secrets.choice(ascii_lowercase)
+    return f"{letters}{secrets.randbelow(1000):03}"
+
+
+def _nothing_kept(name: str) -> UsageError:
+    return UsageError(f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again.")

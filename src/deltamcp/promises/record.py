@@ -42,6 +42,8 @@ class PromiseRecord(Struct, frozen=True, omit_defaults=True):
     """The account of the caller, towards which the call and its outcome count."""
     operation: str
     """The name of the operation."""
+    scopes: tuple[str, ...]
+    """The scopes of the operation, which also who asks about the call needs."""
     catalog: str
     """The digest of the operation's definition when the call was made."""
     place: str

@@ -40,6 +40,10 @@ class StoredHeader(Struct, frozen=True, omit_defaults=True):
     """Whether the caller was shown only a part."""
     first: int = 0
     """Where the first reply ended and reading without a path continues; 0 where reading starts over."""
+    origin: str = ""
+    """What returned the result, such as an operation, for whom it is refused."""
+    scopes: tuple[str, ...] = ()
+    """The scopes that whoever reads the result needs."""
 
 
 class ContinueArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,6 +131,16 @@ class StoredResult:
     def is_part(self) -> bool:
         """Whether the caller was shown only a part."""
         return self._header.is_part
+
+    @property
+    def origin(self) -> str:
+        """What returned the result."""
+        return self._header.origin
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes that whoever reads the result needs."""
+        return frozenset(self._header.scopes)
 
     def shown_value(self, work: Work) -> JSON:
         """Return the value with only the fields that the policy selects.
