@@ -11,14 +11,15 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltamcp.auth.claims import ClaimRules
+from deltamcp.auth.claims import ClaimRules, client_id, user_id
 from deltamcp.auth.json_web_token import read_token
 from deltamcp.auth.jwt_verifier import JwtVerifier
 from deltamcp.auth.public_key import ALGORITHMS, PublicKey, read_key_set
 from deltamcp.auth.token_fault import TokenError
+from deltamcp.values import Principal
 from tests.support.fake_issuer import RESOURCE, base64url, ec_key, ed_key, public_jwk, rsa_key, sign
 
 ISSUER = "https://issuer.example"
@@ -339,6 +340,7 @@ BAD: dict[str, tuple[Callable[[], str], str]] = {
     "sub a number": (lambda: token(sub=5), "malformed_claim"),
     "sub with a line break": (lambda: token(sub="ada\nroot"), "malformed_claim"),
     "sub of 600 characters": (lambda: token(sub="a" * 600), "malformed_claim"),
+    "client_id no text": (lambda: token(sub=..., client_id={"a": 1}), "malformed_claim"),
     "scope an object": (lambda: token(scope={"read": True}), "malformed_claim"),
     "scope a list of numbers": (lambda: token(scope=[1]), "malformed_claim"),
 }
@@ -400,6 +402,8 @@ async def test_a_resource_with_a_slash_takes_tokens_without_and_a_replay_elsewhe
     [
         ({"sub": ..., "client_id": "robot"}, "client:robot", {"read"}),
         ({"sub": ..., "azp": "robot"}, "client:robot", {"read"}),
+        ({"sub": "client:robot"}, "user:client:robot", {"read"}),
+        ({"sub": "user:7"}, "user:7", {"read"}),
         ({"scope": ["a", "b"]}, "ada", {"a", "b"}),
         ({"scope": ..., "scp": "a b"}, "ada", {"a", "b"}),
         ({"scope": ..., "scp": ["a", "b"]}, "ada", {"a", "b"}),
@@ -409,6 +413,21 @@ async def test_a_resource_with_a_slash_takes_tokens_without_and_a_replay_elsewhe
 async def test_the_principal_is_read_from_the_claims_in_use(changes: Any, id_: str, scopes: frozenset[str]) -> None:
     principal = await VERIFIER.verify(token(**changes))
     assert (principal.id, principal.scopes, principal.issuer) == (id_, scopes, ISSUER)
+
+
+_NAMES = st.lists(st.sampled_from(["user:", "client:", "ada", " ", "https://a.example", "%20"]), max_size=5).map(
+    "".join
+)
+_ISSUERS = st.sampled_from(
+    ["", "https://a.example", "https://a.example client:ada", "https://b.example", "a%20b", "a b"]
+)
+
+
+@settings(max_examples=500)
+@given(*2 * [st.tuples(st.sampled_from([user_id, client_id]), _NAMES, _ISSUERS)])
+def test_no_two_users_or_clients_of_any_issuers_have_one_key(one: Any, other: Any) -> None:
+    keys = {Principal(kind(name), issuer=issuer).key for kind, name, issuer in (one, other)}
+    assert len(keys) == len({one, other})
 
 
 async def test_an_algorithm_that_is_not_pinned_is_refused() -> None:

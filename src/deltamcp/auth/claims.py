@@ -1,6 +1,7 @@
 """What a token says, checked: its issuer, audience, times and kind; and the principal that it names (RFC 9068)."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from deltamcp.auth.token_fault import TokenError, TokenFault
@@ -19,6 +20,10 @@ _OTHER_KINDS: Mapping[str, tuple[str, ...]] = {
     "token_use": ("id", "refresh", "id_token", "refresh_token"),
 }
 """The claims by which Keycloak, Amazon Cognito and Hydra tell ID tokens and refresh tokens from access tokens."""
+
+
+_LIKE_A_CLIENT = re.compile(r"(?:user:)*client:").match
+"""Finds names of users that need a prefix, so that no two names come to one id."""
 
 
 class ClaimRules:
@@ -104,12 +109,12 @@ class ClaimRules:
     def _principal(self, claims: Mapping[str, JSON], expires_at: float) -> Principal:
         """Returns the user whom the token names or, where a client acts for itself, the client."""
         subject, client = claims.get("sub"), claims.get("client_id", claims.get("azp"))
-        # A client's id may be some user's, too.
-        id_ = subject if subject is not None else None if client is None else f"client:{client}"
-        if id_ is None:
+        name = client if subject is None else subject
+        if name is None:
             raise TokenError(TokenFault.MISSING_SUBJECT)
-        if not isinstance(id_, str) or not 0 < len(id_) <= _MAX_ID_CHARS or not id_.isprintable():
+        if not isinstance(name, str) or not 0 < len(name) <= _MAX_ID_CHARS or not name.isprintable():
             raise TokenError(TokenFault.MALFORMED_CLAIM)
+        id_ = client_id(name) if subject is None else user_id(name)
         return Principal(id_, self._scopes(claims), dict(claims), self.issuer, self._step_up, expires_at)
 
     def _scopes(self, claims: Mapping[str, JSON]) -> frozenset[str]:
@@ -124,6 +129,16 @@ class ClaimRules:
             scopes |= found
             found = set().union(*(self._implied.get(scope, ()) for scope in found)) - scopes
         return frozenset(scopes)
+
+
+def client_id(name: str) -> str:
+    """Returns the id of a client that acts for itself, which no user has though it may have the client's name."""
+    return f"client:{name}"
+
+
+def user_id(name: str) -> str:
+    """Returns the id of a user: its name, unless that looks like a client's id."""
+    return f"user:{name}" if _LIKE_A_CLIENT(name) else name
 
 
 def _check_kind(claims: Mapping[str, JSON]) -> None:
