@@ -10,8 +10,6 @@ import hmac
 import html
 import secrets
 from collections.abc import Callable, Iterable
-from http.cookies import CookieError, SimpleCookie
-from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from msgspec import Struct
@@ -23,6 +21,7 @@ from deltamcp.context import Context
 from deltamcp.errors import UnauthorizedError
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_messages import Receive, Scope, Send
+from deltamcp.transports.cookies import read_cookie
 from deltamcp.transports.open_pages import AsgiApp
 from deltamcp.upstreams.logins.browser_login import BrowserLogin
 from deltamcp.values import Principal
@@ -136,14 +135,14 @@ class LoginPages:
         )
         more = _BUTTON.format(action=html.escape(f"{START_PATH}?{urlencode({'id': found.id})}"))
         headers = []
-        if _cookie(scope) is None:
+        if read_cookie(scope["headers"], _COOKIE) is None:
             secure = "; Secure" if self._origin.startswith("https://") else ""
             cookie = f"{_COOKIE}={secrets.token_urlsafe(32)}; Path={START_PATH}; HttpOnly; SameSite=Lax{secure}"
             headers.append((b"set-cookie", cookie.encode()))
         await _show(send, 200, f"Log in at {found.upstream}", text, more, headers)
 
     async def _start(self, found: _OpenLogin, scope: Scope, send: Send) -> None:
-        browser = _cookie(scope)
+        browser = read_cookie(scope["headers"], _COOKIE)
         if browser is None:
             await _show(send, 400, "Cookies are off", "Allow cookies for this address, and open it again.")
             return
@@ -170,7 +169,7 @@ class LoginPages:
         if found is None or scope["method"] != "GET":
             await _show(send, 404, "Not here", "This address is only for a login that is under way.")
             return
-        browser = _cookie(scope)
+        browser = read_cookie(scope["headers"], _COOKIE)
         if browser is None or found.browser is None or not _is_equal(found.browser, browser):
             await _show(send, 403, "Another browser", "This login was started in another browser.")
             return
@@ -217,15 +216,6 @@ def _query(scope: Scope) -> dict[str, str]:
     except ValueError:
         return {}
     return {name: values[0] for name, values in found.items() if len(values) == 1}
-
-
-def _cookie(scope: Scope) -> str | None:
-    headers: Any = scope["headers"]
-    try:
-        found = SimpleCookie("; ".join(value.decode("latin-1") for name, value in headers if name == b"cookie"))
-    except CookieError:
-        return None
-    return found[_COOKIE].value if _COOKIE in found else None
 
 
 async def _show(
