@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from deltamcp import ConfigurationError, Introspection, ResourceServer
+from deltamcp import ConfigurationError, DeltaServer, Introspection, ResourceServer
 from deltamcp.auth import introspection
 from deltamcp.auth.authenticator import Credentials
 from deltamcp.errors import Fault
 from deltamcp.values import Failure, Principal
+from tests.support.asgi_client import AsgiClient
 from tests.support.fake_issuer import RESOURCE, FakeIssuer, json_answer, serve_issuer
 
 
@@ -168,3 +169,126 @@ def test_options_that_cannot_be_used_are_refused() -> None:
 def test_a_secret_is_not_shown() -> None:
     shown = repr(Introspection(url="https://issuer.example/i", client_id="a", client_secret="s3cret"))
     assert "s3cret" not in shown
+
+
+class HeldEndpoint:
+    """An introspection endpoint that answers when the test lets it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[str] = []
+        self._open: list[asyncio.Future[None]] = []
+        monkeypatch.setattr(introspection, "send_request", self._send)
+
+    async def _send(self, client: Any, method: str, url: str, *, data: dict[str, str], headers: Any) -> Any:
+        held = asyncio.get_running_loop().create_future()
+        self.asked.append(data["token"])
+        self._open.append(held)
+        await held
+        return 200, {}, {"active": data["token"].startswith("good"), "sub": "ada", "aud": RESOURCE}
+
+    async def settle(self) -> None:
+        """Lets everything go on that can."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def answer(self, count: int) -> None:
+        for held in self._open[:count]:
+            held.set_result(None)
+        del self._open[:count]
+        await self.settle()
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> HeldEndpoint:
+    return HeldEndpoint(monkeypatch)
+
+
+def held_auth() -> ResourceServer:
+    asked = Introspection(url="https://issuer.example/introspect", client_id="a", client_secret="b")
+    return ResourceServer(RESOURCE, "https://issuer.example", introspection=asked)
+
+
+def send_tokens(auth: ResourceServer, tokens: list[str], address: str) -> list[asyncio.Task[Principal | Failure]]:
+    return [asyncio.create_task(auth.authenticate(Credentials(f"Bearer {one}", {}, address))) for one in tokens]
+
+
+async def test_so_many_unknown_tokens_are_asked_about_at_once(endpoint: HeldEndpoint) -> None:
+    auth = held_auth()
+    sent = send_tokens(auth, [f"bad{number}" for number in range(100)], "1.1.1.1")
+    await endpoint.settle()
+    for asked in (16, 32, 48):
+        assert len(endpoint.asked) == asked
+        await endpoint.answer(16)
+    while any(not one.done() for one in sent):
+        await endpoint.answer(16)
+    assert sorted(endpoint.asked) == sorted(f"bad{number}" for number in range(100))
+    await auth.close()
+
+
+async def test_an_address_that_sends_unknown_tokens_leaves_others_their_turn(endpoint: HeldEndpoint) -> None:
+    auth = held_auth()
+    bad = send_tokens(auth, [f"bad{number}" for number in range(128)], "1.1.1.1")
+    await endpoint.settle()
+    [good] = send_tokens(auth, ["good"], "2.2.2.2")
+    await endpoint.settle()
+    await endpoint.answer(2)
+    assert "good" in endpoint.asked
+    await endpoint.answer(16)
+    assert isinstance(good.result(), Principal)
+    [again] = send_tokens(auth, ["good"], "1.1.1.1")
+    await endpoint.settle()
+    assert again.done(), "a token that was verified waits for nobody"
+    while any(not one.done() for one in bad):
+        await endpoint.answer(16)
+    await auth.close()
+
+
+@pytest.mark.parametrize("addresses", [1, 9])
+async def test_more_unknown_tokens_than_may_wait_are_told_to_come_again(endpoint: HeldEndpoint, addresses: int) -> None:
+    auth = held_auth()
+    room = 128 * min(addresses, 8)
+    sent = [
+        send_tokens(auth, [f"bad {address} {number}".replace(" ", "-") for number in range(128)], f"1.1.1.{address}")
+        for address in range(addresses)
+    ]
+    sent.append(send_tokens(auth, ["one-more"], "1.1.1.0"))
+    await endpoint.settle()
+    refused = [one.result() for tasks in sent for one in tasks if one.done()]
+    assert len(refused) == 128 * addresses + 1 - room
+    for failure in refused:
+        assert isinstance(failure, Failure)
+        assert (failure.fault, failure.retry_seconds) == (Fault.OVERLOADED, 5.0)
+    assert len(endpoint.asked) == 16
+    while any(not one.done() for tasks in sent for one in tasks):
+        await endpoint.answer(16)
+    assert isinstance(auth._verifier, introspection.IntrospectionVerifier) and not auth._verifier._counts
+    await auth.close()
+
+
+async def test_a_question_does_not_wait_for_ever_for_its_turn(
+    endpoint: HeldEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auth = held_auth()
+    first = send_tokens(auth, [f"bad{number}" for number in range(16)], "1.1.1.1")
+    await endpoint.settle()
+    monkeypatch.setattr(introspection, "_TURN_SECONDS", 0)
+    [late] = send_tokens(auth, ["good"], "2.2.2.2")
+    failure = await late
+    assert isinstance(failure, Failure) and failure.fault is Fault.OVERLOADED
+    await endpoint.answer(16)
+    assert all(one.done() for one in first)
+    await auth.close()
+
+
+async def test_turns_are_of_the_addresses_that_quotas_count(endpoint: HeldEndpoint) -> None:
+    server, auth = DeltaServer("x"), held_auth()
+    async with server.lifespan():
+        client = AsgiClient(server.asgi(auth=auth))
+        client.headers["authorization"] = "Bearer bad"
+        client.address = "2001:db8::1:2:3:4"
+        exchange = client.request(1, "ping")
+        await endpoint.settle()
+        assert isinstance(auth._verifier, introspection.IntrospectionVerifier)
+        assert auth._verifier._counts == {"2001:db8::/64": 1}
+        await endpoint.answer(1)
+        assert (await exchange.start())[0] == 401

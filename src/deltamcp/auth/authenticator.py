@@ -15,6 +15,8 @@ class Credentials(Struct, frozen=True, gc=False):
     """The `Authorization` header, or the metadata of that name; None if the request has none."""
     request: Mapping[str, Any]
     """The transport's own description of the request; over HTTP the ASGI scope."""
+    address: str = ""
+    """The client's address, as quotas count it; empty if it has none."""
 
 
 class Authenticator(Protocol):

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
@@ -15,6 +15,7 @@ from msgspec import Struct
 from deltamcp.auth.claims import ClaimRules
 from deltamcp.auth.json_document import DocumentError, open_client, send_request
 from deltamcp.auth.token_fault import IssuerUnavailableError, TokenError, TokenFault
+from deltamcp.runtime.turns import Turns
 from deltamcp.values import JSON, Principal
 
 if TYPE_CHECKING:
@@ -25,6 +26,13 @@ logger = logging.getLogger("deltamcp.auth")
 _INACTIVE_SECONDS = 10.0
 """For so long a token that was not active is refused without another question."""
 _MAX_INACTIVE = 4096
+_QUESTIONS_AT_ONCE = 16
+"""How many questions the authorization server is asked at once; each takes some milliseconds of the event loop."""
+_MAX_QUESTIONS = 1024
+_MAX_QUESTIONS_PER_ADDRESS = _MAX_QUESTIONS // 8
+"""How many questions may wait for their turn; the requests of others are told to come again."""
+_TURN_SECONDS = 5.0
+"""How long a question waits for its turn."""
 
 
 class Introspection(Struct, frozen=True, kw_only=True):
@@ -57,20 +65,23 @@ class IntrospectionVerifier:
         self._inactive: OrderedDict[bytes, float] = OrderedDict()
         self._questions: dict[bytes, asyncio.Task[dict[str, JSON]]] = {}
         """The questions that are not answered yet, by the digests of their tokens."""
+        self._counts: Counter[str] = Counter()
+        """How many of them there are of each address."""
+        self._turns = Turns(_QUESTIONS_AT_ONCE)
         self._client: httpx2.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def verify(self, token: str) -> Principal:
-        """Returns whom a token is for.
+    async def verify(self, token: str, address: str = "") -> Principal:
+        """Returns whom a token is for. The addresses that send tokens which nobody knows take turns.
 
         Raises:
             TokenError: the token is refused.
-            IssuerUnavailableError: the authorization server does not answer.
+            IssuerUnavailableError: the authorization server does not answer, or has too many questions to answer.
         """
         digest, now = hashlib.sha256(token.encode()).digest(), time.monotonic()
         if self._inactive.get(digest, -math.inf) > now:
             raise TokenError(TokenFault.INACTIVE)
-        answer = await self._ask_once(token, digest)
+        answer = await self._ask_once(token, digest, address)
         if answer.get("active") is not True:
             self._inactive[digest] = time.monotonic() + _INACTIVE_SECONDS
             self._inactive.move_to_end(digest)
@@ -79,14 +90,40 @@ class IntrospectionVerifier:
             raise TokenError(TokenFault.INACTIVE)
         return self._rules.check_answer(answer, time.time(), self._options.only_for_this_resource)
 
-    async def _ask_once(self, token: str, digest: bytes) -> dict[str, JSON]:
+    async def _ask_once(self, token: str, digest: bytes, address: str) -> dict[str, JSON]:
         """Asks about a token, or waits for the answer if another request has asked."""
         loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # the one before has ended, with all that was open in it
+            self._loop, self._client, self._turns = loop, None, Turns(_QUESTIONS_AT_ONCE)
+            self._questions.clear()
+            self._counts.clear()
         question = self._questions.get(digest)
-        if question is None or question.get_loop() is not loop:
-            question = self._questions[digest] = loop.create_task(self._ask(token))
-            question.add_done_callback(lambda _: self._questions.pop(digest, None))
+        if question is None:
+            if len(self._questions) >= _MAX_QUESTIONS or self._counts[address] >= _MAX_QUESTIONS_PER_ADDRESS:
+                raise IssuerUnavailableError
+            question = self._questions[digest] = loop.create_task(self._ask_in_turn(token, address))
+            self._counts[address] += 1
+            question.add_done_callback(lambda ended: self._end_question(ended, digest, address))
         return await asyncio.shield(question)
+
+    def _end_question(self, ended: "asyncio.Task[dict[str, JSON]]", digest: bytes, address: str) -> None:
+        if self._questions.get(digest) is not ended:
+            return
+        del self._questions[digest]
+        self._counts[address] -= 1
+        if not self._counts[address]:
+            del self._counts[address]
+
+    async def _ask_in_turn(self, token: str, address: str) -> dict[str, JSON]:
+        try:
+            async with asyncio.timeout(_TURN_SECONDS):
+                await self._turns.take(address)
+        except TimeoutError:
+            raise IssuerUnavailableError from None
+        try:
+            return await self._ask(token)
+        finally:
+            self._turns.release()
 
     async def _ask(self, token: str) -> dict[str, JSON]:
         url = self._options.url
@@ -107,9 +144,8 @@ class IntrospectionVerifier:
         return answer
 
     def _open_client(self) -> "httpx2.AsyncClient":
-        loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            self._client, self._loop = open_client(), loop
+        if self._client is None:
+            self._client = open_client()
         return self._client
 
     async def close(self) -> None:

@@ -29,7 +29,7 @@ class JwtVerifier:
         self._rules = rules
         self._algorithms = frozenset(algorithms)
 
-    async def verify(self, token: str) -> Principal:
+    async def verify(self, token: str, address: str = "") -> Principal:
         """Returns whom a token is for.
 
         Raises:

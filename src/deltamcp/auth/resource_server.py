@@ -24,7 +24,7 @@ _RETRY_SECONDS = 5.0
 class TokenVerifier(Protocol):
     """Says whom a token is for: by its signature, or by asking whoever issued it."""
 
-    async def verify(self, token: str) -> Principal: ...
+    async def verify(self, token: str, address: str = "") -> Principal: ...
 
     async def close(self) -> None: ...
 
@@ -103,7 +103,7 @@ class ResourceServer:
             token = read_bearer(credentials.authorization)
             principal = self._verified.find(token)
             if principal is None:
-                principal = await self._verifier.verify(token)
+                principal = await self._verifier.verify(token, credentials.address)
                 self._verified.put(token, principal)
         except TokenError as error:
             return refusal(error.fault)

@@ -195,7 +195,8 @@ class LoginPages:
         await own_login.wait()
         assert self._auth is not None, "there is a login of its own only with it"
         token = await own_login.access.token()
-        principal = await self._auth.authenticate(Credentials(f"Bearer {token}", scope))
+        address = asgi_messages.client_address(scope)
+        principal = await self._auth.authenticate(Credentials(f"Bearer {token}", scope, address))
         if not isinstance(principal, Principal) or principal.key != found.principal.key:
             found.login.cancel()
             raise UnauthorizedError("You are not the user who was asked to log in.")

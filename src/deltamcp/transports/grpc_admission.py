@@ -76,7 +76,7 @@ class GrpcAdmission:
         if len(values) > 1:
             return Failure(Fault.INVALID_REQUEST, "The request has more than one authorization in its metadata.")
         authorization = _bytes(values[0]).decode("latin-1") if values else None
-        found = await auth.authenticate(Credentials(authorization, _scope(address, pairs)))
+        found = await auth.authenticate(Credentials(authorization, _scope(address, pairs), address))
         if isinstance(found, Failure):
             return found
         caller = self._engine.identify(found, None, address)

@@ -56,10 +56,11 @@ class ServerApp(abc.ABC):
     async def _identify(self, incoming: HttpRequest, auth: Authenticator, header: bytes | None) -> Failure | None:
         """Sets the caller of a request and counts it for its principal; or returns why the request is refused."""
         authorization = None if header is None else header.decode("latin-1")
-        found = await auth.authenticate(Credentials(authorization, incoming.scope))
+        address = asgi_messages.client_address(incoming.scope)
+        found = await auth.authenticate(Credentials(authorization, incoming.scope, address))
         if isinstance(found, Failure):
             return found
-        incoming.caller = self._engine.identify(found, None, asgi_messages.client_address(incoming.scope))
+        incoming.caller = self._engine.identify(found, None, address)
         return None if self._rates is None else await self._rates.check_principal(incoming.caller)
 
     @property
