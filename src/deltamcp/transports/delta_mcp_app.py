@@ -111,6 +111,8 @@ class DeltaMcpApp(ServerApp):
             response.headers += self._request_ids.begin(headers)
         if self.proxies:
             scope = self.proxies.resolve(scope, headers)
+        address = asgi_messages.client_address(scope)
+        await self._turns.take(address)
         method = scope["method"]
         page = self.pages.find(asgi_messages.path_within(scope), scope)
         if page is not None and page.is_probe and method == "GET":
@@ -120,7 +122,6 @@ class DeltaMcpApp(ServerApp):
             await self._engine.lifespan.start()
         # The ASGI server's own way to send a whole response would leave out the headers that `response` adds.
         scope = {key: value for key, value in scope.items() if key != asgi_messages.WHOLE_RESPONSE}
-        address = asgi_messages.client_address(scope)
         caller = self._engine.identify(ANONYMOUS, None, address)
         accepts, unique = asgi_messages.ONLY_JSON, len(headers) == len(raw)
         incoming = HttpRequest(

@@ -10,9 +10,11 @@ from msgspec import Struct
 from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
+from deltamcp.runtime.loop_turns import LoopTurns
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.grpc_options import GrpcOptions
 from deltamcp.transports.http_request_ids import HttpRequestIds
+from deltamcp.transports.quota import REQUESTS_AT_ONCE
 from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.values import ANONYMOUS, Caller, Failure
 
@@ -46,6 +48,7 @@ class GrpcAdmission:
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:
         self._engine = engine
         self._rates = engine.rates
+        self._turns = LoopTurns(REQUESTS_AT_ONCE)
         self._auth = options.get("auth")
         self._proxies = TrustedProxies(options.get("trusted_proxies", ()))
         self._request_ids = HttpRequestIds() if options.get("request_ids") else None
@@ -63,6 +66,7 @@ class GrpcAdmission:
         if self._proxies:
             peer = self._client_behind(peer, pairs)
         address = asgi_messages.client_address({"client": (peer, 0)})
+        await self._turns.take(address)
         if self._rates is not None:
             refused = await self._rates.check_address(address)
             if refused is not None:

@@ -47,6 +47,8 @@ class HttpApp(ServerApp):
             send = asgi_messages.adding_headers(send, added)
         if self.proxies:
             scope = self.proxies.resolve(scope, headers)
+        address = asgi_messages.client_address(scope)
+        await self._turns.take(address)
         at_endpoint = scope["path"] == self.path or asgi_messages.path_within(scope) == self.path
         page = lite = None
         if not at_endpoint:
@@ -58,7 +60,6 @@ class HttpApp(ServerApp):
             return
         if not self._engine.lifespan.started:
             await self._engine.lifespan.start()
-        address = asgi_messages.client_address(scope)
         caller = self._engine.identify(ANONYMOUS, None, address)
         accepts = asgi_messages.read_accept(headers.get(b"accept", b"*/*"))
         unique = len(headers) == len(raw)

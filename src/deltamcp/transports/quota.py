@@ -21,6 +21,9 @@ UNREAD = Failure(
 UNREAD_PARTS = "Too many large parts of results are unread by this client; read them first."
 """Why a call fails whose parts exceed `response_bytes`."""
 
+REQUESTS_AT_ONCE = 32
+"""The requests that begin in one iteration of the event loop, in some 3 ms; a thousand connections may send theirs at
+once, which would take 100 ms."""
 _ACCOUNTS_AT_ONCE = 8
 """Other accounts whose turn may come when one gives back an amount; together they may hold the whole."""
 _WATCHED_BYTES = 32 * 1024 * 1024

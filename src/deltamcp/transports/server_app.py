@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
+from deltamcp.runtime.loop_turns import LoopTurns
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_lifespan import serve_lifespan
 from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
@@ -13,7 +14,7 @@ from deltamcp.transports.http_options import HttpOptions
 from deltamcp.transports.http_request_ids import HttpRequestIds
 from deltamcp.transports.metrics import find_metrics
 from deltamcp.transports.open_pages import OpenPages
-from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.quota import REQUESTS_AT_ONCE, HttpQuotas
 from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.values import Failure
 
@@ -30,6 +31,7 @@ class ServerApp(abc.ABC):
         self._request_ids = HttpRequestIds() if options.get("request_ids") else None
         self._rates = engine.rates
         self._quotas = HttpQuotas(engine.limits)
+        self._turns = LoopTurns(REQUESTS_AT_ONCE)
         self._health = HealthPages(engine)
         self.pages = OpenPages(self._health, self._auth, options.get("routes", ()))
         """The pages beside the MCP endpoint."""
