@@ -32,6 +32,7 @@ from deltamcp.limits import Limits
 from deltamcp.promises.runner import DEFAULT_CONCURRENCY, PromiseRunner
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.change_hub import ChangeHub
+from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.runtime.process import configure_process, keep_grpc_out_of_forks, load_modules
 from deltamcp.runtime.seal import check_keys
@@ -143,12 +144,13 @@ class DeltaServer:
         watchdog = functools.partial(Watchdog, limits.stall_seconds, catalog.registered_label)
         running = ServerLifespan(self._run_lifespan, watchdog)
         hooks = ServerHooks(running, check_middleware(middleware), list(observers))
-        search = OperationSearch(catalog, embedder, embedder_weight)
+        computations = Computations(limits.work_steps)
+        search = OperationSearch(catalog, embedder, embedder_weight, computations)
         self._catalog, self._limits, self._hooks = catalog, limits, hooks
         self.items = ServerItems(catalog, hooks, hub, results, strict)
         """What the server offers, for servers that it is mounted in and programs that make items themselves."""
         self._make_engine = functools.partial(
-            Engine, catalog, info, instructions, limits, hooks, hub, search, cache_seconds
+            Engine, catalog, info, instructions, limits, hooks, hub, search, computations, cache_seconds
         )
         self._engine: Engine | None = None
         self.pages: dict[str, Callable[[Any], Any]] = {}

@@ -128,6 +128,11 @@ class Caller(Struct, frozen=True, gc=False):
         return self.principal is LOCAL and not self.shares_handles
 
     @property
+    def rated_account(self) -> str:
+        """The account whose rate counts, and that takes turns; whoever opens another session has no other one."""
+        return self.opener or self.account
+
+    @property
     def is_anonymous(self) -> bool:
         """Whether the caller did not authenticate."""
         return self.principal.key == ANONYMOUS.key

@@ -9,6 +9,7 @@ from deltamcp import DeltaServer, Principal
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.runtime.computations import Computations
 from tests.support.operations import make_operation
 from tests.support.raw_client import answer_text, raw_client
 
@@ -139,13 +140,13 @@ def test_a_long_query_over_hidden_operations_is_no_attack(large):
 
 
 async def test_a_search_whose_first_caller_leaves_is_still_whole(large):
-    operation_search = OperationSearch(large, None, 0.7)
+    operation_search = OperationSearch(large, None, 0.7, Computations(1000))
     view = large.view(Principal("ada", frozenset({"all"})))
 
     query = "create issue in repository"
 
     def search():
-        return operation_search.find(view, [query], 5, view.operations.keys())
+        return operation_search.find(view, [query], 5, view.operations.keys(), "ada")
 
     first = asyncio.create_task(search())
     await asyncio.sleep(0.01)
@@ -164,7 +165,8 @@ async def test_a_hanging_embedder_does_not_hang_the_search(monkeypatch):
     catalog = Catalog("x")
     catalog.add(make_operation("create_issue"))
     view = catalog.view()
-    found = await OperationSearch(catalog, hangs, 0.7).find(view, ["create issue"], 5, view.operations.keys())
+    operation_search = OperationSearch(catalog, hangs, 0.7, Computations(1000))
+    found = await operation_search.find(view, ["create issue"], 5, view.operations.keys(), "ada")
     assert [hit.operation.name for hit in found["create issue"]] == ["create_issue"]
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()

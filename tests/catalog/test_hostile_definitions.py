@@ -77,9 +77,14 @@ def texts_of(tool: dict[str, Any]) -> list[str]:
 
     found = {"add": view.search("evil add", 5, view.operations.keys())}
     return [
-        *(discovery.schemas_text(view, names, detail) for detail in (DetailLevel.NOTES, DetailLevel.FULL)),
-        discovery.schemas_text(view, names, DetailLevel.SCHEMA),
-        discovery.schemas_text(view, ["evil.add.object.nothing", "evil.add"], DetailLevel.NOTES),
+        *(
+            discovery.schemas_text(view, discovery.find_schemas(view, names), detail)
+            for detail in (DetailLevel.NOTES, DetailLevel.FULL)
+        ),
+        discovery.schemas_text(view, discovery.find_schemas(view, names), DetailLevel.SCHEMA),
+        discovery.schemas_text(
+            view, discovery.find_schemas(view, ["evil.add.object.nothing", "evil.add"]), DetailLevel.NOTES
+        ),
         discover(),
         discover(category="evil"),
         discover(detail="full"),

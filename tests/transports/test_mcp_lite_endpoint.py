@@ -20,6 +20,7 @@ from deltamcp.values import Kind, Surface
 from tests.support.asgi_client import AsgiExchange
 from tests.support.conditions import HANG_SECONDS
 from tests.support.lite_client import PREFIX, SEARCH_SCHEMA, LiteClient, lite_client, lite_server
+from tests.support.loop_iterations import LoopIterations
 
 CALL_PATHS = ["calltools", "calltool", "rpc", "tools/call", "calltoolsEndpoint"]
 LIST_PATHS = ["listtools", "tools", "tools/list"]
@@ -634,6 +635,21 @@ async def test_a_batch_is_answered_as_one():
     async with lite_client(lite_server(), mcp_lite={"batches": False}) as client:
         reply = await client.send("rpc", [ADD])
         assert (reply.status, reply.error()["code"]) == (400, -32600)
+
+
+async def test_others_are_served_between_the_messages_of_a_batch():
+    server = lite_server()
+    seen: list[int] = []
+
+    @server.tool
+    async def note() -> None:
+        """Note when it is called."""
+        seen.append(iterations.count)
+
+    async with lite_client(server) as client:
+        iterations = LoopIterations()
+        await client.send("rpc", [{**ADD, "params": {"name": "note"}}] * 16)
+    assert len(seen) == len(set(seen)) == 16
 
 
 async def test_responses_of_a_batch_whose_client_leaves_count_no_longer():

@@ -133,7 +133,12 @@ def _tool_costs(listing: ServerListing, gateway: _GatewayCatalogue, model: str |
         schema = (
             None
             if operation is None
-            else tokens.count(discovery.schemas_text(gateway.view, [operation.id], DetailLevel.NOTES), model)
+            else tokens.count(
+                discovery.schemas_text(
+                    gateway.view, discovery.find_schemas(gateway.view, [operation.id]), DetailLevel.NOTES
+                ),
+                model,
+            )
         )
         costs.append(ToolCost(listing.name, name, definition_tokens(tool, model), schema))
     return costs

@@ -118,8 +118,10 @@ def _find_unserved(view: View) -> dict[str, str]:
     listed = {tool["name"] for tool in page.items} if page is not None else set()
     missing: dict[str, str] = {}
     for name, operation in view.operations.items():
-        text = discovery.schemas_text(view, [operation.id], DetailLevel.NOTES)
-        definition = msgspec.json.decode(discovery.schemas_text(view, [operation.id], DetailLevel.SCHEMA))
+        text = discovery.schemas_text(view, discovery.find_schemas(view, [operation.id]), DetailLevel.NOTES)
+        definition = msgspec.json.decode(
+            discovery.schemas_text(view, discovery.find_schemas(view, [operation.id]), DetailLevel.SCHEMA)
+        )
         if name not in listed:
             missing[name] = "not listed"
         elif not text.startswith(operation.id) or definition["inputSchema"] != operation.tool["inputSchema"]:
@@ -194,7 +196,9 @@ def _demo_figures(data: Path) -> Figures:
     view = catalog.view()
     brief = discovery.parse_discover_arguments({"detail": "brief"})
     index = tokens.count(discovery.listing_text(view, brief, Work(Limits().work_steps)))
-    description = tokens.count(discovery.schemas_text(view, [tools[0]["name"]], DetailLevel.NOTES))
+    description = tokens.count(
+        discovery.schemas_text(view, discovery.find_schemas(view, [tools[0]["name"]]), DetailLevel.NOTES)
+    )
     page = view.page(Kind.TOOLS, Surface.PROGRESSIVE, None)
     listed = msgspec.json.encode({"tools": page.items if page is not None else []}).decode()
     return {

@@ -99,6 +99,7 @@ class Engine:
         hooks: ServerHooks,
         hub: ChangeHub,
         search: OperationSearch,
+        computations: Computations,
         cache_seconds: float,
         store: SharedStore,
         state_keys: Sequence[bytes],
@@ -109,6 +110,7 @@ class Engine:
         self.limits = limits
         self.store = store
         self.hub = hub
+        self.computations = computations
         self.dialects = Dialects(info, cache_seconds, catalog.view, limits.input_seconds)
         self.capabilities = Capabilities(catalog, info, instructions)
         self.lifespan = hooks.lifespan
@@ -117,7 +119,6 @@ class Engine:
         self._callers_by_address: dict[str, Caller] = {}
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
         stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
-        computations = Computations(limits.work_steps)
         continuation = Continuation(stored, computations)
         changes = ChangeDelivery(stored, continuation, computations)
         deliveries: dict[ResultShape, Delivery] = {
@@ -150,7 +151,7 @@ class Engine:
             lambda: self.promise_calls,
             disclosure_observers,
         )
-        self._lists = Lists(catalog, self.capabilities, changes, search, disclosure_observers)
+        self._lists = Lists(catalog, self.capabilities, changes, search, computations, disclosure_observers)
         self._resources = Resources(
             catalog, self.capabilities, runner, continuation, changes, computations, cache_seconds
         )
@@ -268,9 +269,12 @@ class Engine:
         meta = request.view.meta_tools.get(ask.name)
         if meta is not None:
             return self._meta_calls.call(meta, ask, request)
-        unknown = self._lists.unknown("tool", ask.name, request)
-        self._tool_calls.observe_unknown(ask.name, request, unknown)
-        return _answer(unknown)
+        return self._refuse_unknown(ask.name, request)
+
+    async def _refuse_unknown(self, name: str, request: RequestContext) -> Outcome:
+        unknown = await self._lists.unknown("tool", name, request)
+        self._tool_calls.observe_unknown(name, request, unknown)
+        return unknown
 
     async def _call_promised(self, operation: Operation, ask: CallTool, request: RequestContext) -> Outcome:
         if self.promise_calls is not None:

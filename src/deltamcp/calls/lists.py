@@ -18,6 +18,7 @@ from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.delivery.stored_results import ResultOrigin
 from deltamcp.dialects.progressive_disclosure import MAX_NAMES
 from deltamcp.errors import Fault
+from deltamcp.runtime.computations import Computations
 from deltamcp.values import (
     Answer,
     Definitions,
@@ -48,9 +49,11 @@ class Lists:
         capabilities: Capabilities,
         changes: ChangeDelivery,
         search: OperationSearch,
+        computations: Computations,
         observers: DisclosureObservers,
     ) -> None:
         self._search = search
+        self._computations = computations
         self._observers = observers
         self._catalog = catalog
         self._capabilities = capabilities
@@ -76,7 +79,7 @@ class Lists:
         names = {name for name, item in view.operations.items() if ask.type is None or item.type == ask.type}
         if ask.query is None:
             return [item for name, item in view.operations.items() if name in names]
-        found = await self._search.find(view, [ask.query], _MAX_FOUND, names)
+        found = await self._search.find(view, [ask.query], _MAX_FOUND, names, request.terms.caller.rated_account)
         return [hit.operation for hit in found[ask.query]]
 
     async def describe(self, ask: Describe, request: RequestContext) -> Outcome:
@@ -91,7 +94,7 @@ class Lists:
             return refused
         unknown = [name[:200] for name, tool in found.items() if tool is None]
         if unknown and ask.alone:
-            return self.unknown("tool", ask.names[0], request)
+            return await self.unknown("tool", ask.names[0], request)
         if unknown:
             message = f"There are no tools {', '.join(map(repr, unknown[:10]))}."
             return Failure(Fault.NOT_FOUND, message, {"unknownNames": unknown})
@@ -110,11 +113,12 @@ class Lists:
         call = CallKey(request.terms.caller, call_digest(["tools/manifest", ask.cursor]), origin)
         return Answer(await self._changes.deliver_manifest(page, call, root))
 
-    def unknown(self, kind: Literal["tool", "prompt", "template"], name: str, request: RequestContext) -> Failure:
+    async def unknown(self, kind: Literal["tool", "prompt", "template"], name: str, request: RequestContext) -> Failure:
         """Returns the failure of a request for an unknown name, with the most similar known names."""
         view = request.view
         if absence := view.absence(name):
             return Failure(Fault.NOT_FOUND, absence, {"name": name[:200]})
+        await self._computations.take_turn(request.terms.caller.rated_account)  # names are compared in up to 10 ms
         if request.terms.result_shape is ResultShape.MCP_LITE:
             return _unknown_in_mcp_lite(kind, name, view)
         items: dict[str, Mapping[str, Any]] = {

@@ -12,7 +12,7 @@ from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog import discovery
-from deltamcp.catalog.execute_arguments import parse_execute_arguments
+from deltamcp.catalog.execute_arguments import UnknownOperationError, parse_execute_arguments
 from deltamcp.catalog.meta_tools import RUNNING_META_TOOLS, MetaTool
 from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.delivery.change_delivery import ChangeDelivery
@@ -78,7 +78,12 @@ class MetaCalls:
             case MetaTool.DISCOVER:
                 return Answer(await self._discover(ask.arguments, request))
             case MetaTool.GET_SCHEMA:
-                text = discovery.schemas_text(request.view, *discovery.parse_get_schema_arguments(ask.arguments))
+                names, detail = discovery.parse_get_schema_arguments(ask.arguments)
+                finding, found = discovery.find_schemas(request.view, names), []
+                for _ in names:
+                    await self._computations.take_turn(caller.rated_account)  # an unknown name takes up to 15 ms
+                    found.append(next(finding))
+                text = discovery.schemas_text(request.view, found, detail)
                 policy, origin = request.view.resolved_policy, _origin(meta, request)
                 return Answer(await self._continuation.first_reply(ResultData(text), policy, caller, origin))
             case MetaTool.CONTINUE:
@@ -107,19 +112,24 @@ class MetaCalls:
 
     async def _discovery_text(self, request: RequestContext, arguments: dict[str, JSON]) -> str:
         view, discover = request.view, discovery.parse_discover_arguments(arguments)
+        caller = request.terms.caller.rated_account
+        if discover.category:
+            await self._computations.take_turn(caller)  # an unknown one is compared with all of them
         if not discover.queries:
-            return await self._computations.run(
-                request.terms.caller.account, lambda work: discovery.listing_text(view, discover, work)
-            )
+            return await self._computations.run(caller, lambda work: discovery.listing_text(view, discover, work))
+        names = discovery.searched_names(view, discover)
         limit = discover.cursor + discovery.MAX_HITS + 1
-        found = await self._search.find(view, discover.queries, limit, discovery.searched_names(view, discover))
+        found = await self._search.find(view, discover.queries, limit, names, caller)
         return discovery.hits_text(view, {query: hits[discover.cursor :] for query, hits in found.items()}, discover)
 
     async def _execute(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
             operation, params, fields, root, repair = parse_execute_arguments(request.view, ask.arguments)
-        except UsageError:
+        except UsageError as error:
             self._tool_calls.observe_unknown(ask.arguments.get("operation"), request)
+            if isinstance(error, UnknownOperationError):
+                await self._computations.take_turn(request.terms.caller.rated_account)
+                raise UsageError(discovery.unknown_operation_text(request.view, error.name)) from None
             raise
         except MissingScopesError as error:
             refused = missing_scopes(error, request.terms.caller)

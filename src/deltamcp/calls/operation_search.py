@@ -6,13 +6,14 @@ If the embedder fails, the server searches by words only and logs the reason.
 import asyncio
 import inspect
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Hashable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.function_shape import is_async
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import FoundOperation, View
+from deltamcp.runtime.computations import Computations
 
 if TYPE_CHECKING:
     from deltamcp.catalog.search.fusion import Embedder, Vector
@@ -31,15 +32,18 @@ logger = logging.getLogger("deltamcp")
 
 
 class OperationSearch:
-    """Searches the operations of one catalogue."""
+    """Searches the operations of one catalogue; callers take turns."""
 
-    def __init__(self, catalog: Catalog, embedder: "Embedder | None", weight: float) -> None:
+    def __init__(
+        self, catalog: Catalog, embedder: "Embedder | None", weight: float, computations: Computations
+    ) -> None:
         self._catalog = catalog
+        self._computations = computations
         self._embeddings = _Embeddings(catalog, embedder, weight) if embedder is not None else None
         self._building: asyncio.Future[SearchIndex] | None = None
 
     async def find(
-        self, view: View, queries: list[str], limit: int, names: Set[str]
+        self, view: View, queries: list[str], limit: int, names: Set[str], caller: Hashable
     ) -> dict[str, list[FoundOperation]]:
         """Returns for each query up to `limit` operations of `names`, best first, up to where relevance stops."""
         vectors = await self._embeddings.embed_queries(queries) if self._embeddings is not None else None
@@ -48,11 +52,11 @@ class OperationSearch:
             self._building.add_done_callback(self._finish_build)
         found: dict[str, list[FoundOperation]] = {}
         for number, query in enumerate(queries):
-            if number:
-                await asyncio.sleep(0)  # one query takes up to 15 ms, with 10,000 operations
+            await self._computations.take_turn(caller)  # one query takes up to 15 ms, with 10,000 operations
             # Shielded: the thread goes on if this call is cancelled, and no call may read the index meanwhile.
             while self._building is not None:
                 await asyncio.shield(self._building)
+                await self._computations.take_turn(caller)
             if vectors is None or self._embeddings is None:
                 found[query] = view.search(query, limit, names)
             else:

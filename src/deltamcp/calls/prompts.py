@@ -30,7 +30,7 @@ class Prompts:
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no prompts.")
         prompt = self._catalog.prompts.get(ask.name)
         if prompt is None:
-            return self._lists.unknown("prompt", ask.name, request)
+            return await self._lists.unknown("prompt", ask.name, request)
         try:
             arguments = prompt.bind(ask.arguments)
         except InvalidArgumentsError as error:
@@ -51,7 +51,7 @@ class Prompts:
         items: Mapping[str, Prompt | Resource]
         items = self._catalog.prompts if ask.kind == "prompt" else self._catalog.templates
         if ask.target not in items:
-            return self._lists.unknown(ask.kind, ask.target, request)
+            return await self._lists.unknown(ask.kind, ask.target, request)
         registered = self._catalog.completions.get((ask.kind, ask.target, ask.argument))
         completer = registered or items[ask.target].completer(ask.argument)
         if completer is None:

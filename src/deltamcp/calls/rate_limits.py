@@ -117,7 +117,7 @@ class RateBuckets:
         rate = rates.get(operation.name) or rates.get(operation.id) or rates.get(EVERY_TOOL)
         if rate is None:
             return None
-        account = caller.opener or caller.account  # else whoever opens another session would have another limit
+        account = caller.rated_account
         seconds = await self._take(f"per_tool {operation.id} {account}", rate)
         if not seconds:
             return None

@@ -12,6 +12,7 @@ from deltamcp.calls.requested_root import accept_root
 from deltamcp.catalog import discovery
 from deltamcp.catalog.argument_problem import InvalidArgumentsError
 from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.view import did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
@@ -26,6 +27,8 @@ from deltamcp.values import JSON, Answer, Contents, Failure, Kind, Outcome, RawR
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
+_FIRST_STEPS = 1_000
+"""The steps that every request takes at once; for more of them callers take turns."""
 _MATCH_STEPS = 50_000
 """The steps of looking for a template that fits a URI, some 25 ms: ten variables in a URI of the greatest length."""
 
@@ -80,7 +83,7 @@ class Resources:
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no resources.")
         missing = Failure(Fault.RESOURCE_NOT_FOUND, f"There is no resource at {ask.uri[:200]}.", {"uri": ask.uri})
         try:
-            found = self._catalog.resource_at(ask.uri, Work(_MATCH_STEPS))
+            found = await self._find(ask.uri, request)
         except WorkLimitError as error:
             return Failure(Fault.INVALID_PARAMS, f"params.uri fits templates in too many ways. {error}")
         if found is None:
@@ -112,6 +115,14 @@ class Resources:
         key = ["resources/read", ask.uri]
         return await self._runner.perform(f"The resource {ask.uri[:200]}", key, ask.inputs, request, read)
 
+    async def _find(self, uri: str, request: RequestContext) -> tuple[Resource, dict[str, str]] | None:
+        """Finds the resource at a URI as the catalogue does, and raises what it raises."""
+        try:
+            return self._catalog.resource_at(uri, Work(_FIRST_STEPS))
+        except WorkLimitError:
+            await self._computations.take_turn(request.terms.caller.rated_account)
+            return self._catalog.resource_at(uri, Work(_MATCH_STEPS))
+
     async def _read_operation(self, uri: str, request: RequestContext) -> Outcome | None:
         """Reads the tree of operations, a category or an operation; returns None if the URI names none of these."""
         view, resources = request.view, request.view.operation_resources
@@ -124,7 +135,7 @@ class Resources:
             return None if value is None else jsonrpc.encode(value).decode()
 
         try:
-            text = await self._computations.run(request.terms.caller.account, read)
+            text = await self._computations.run(request.terms.caller.rated_account, read)
         except WorkLimitError as error:
             return Failure(Fault.INVALID_PARAMS, str(error))
         if text is not None:
@@ -132,6 +143,7 @@ class Resources:
         refused = refuse_withheld((path,), request)
         if refused is not None:
             return refused
+        await self._computations.take_turn(request.terms.caller.rated_account)
         ids = view.nearest_names(path.replace("/", "."), view.ids)
         nearest = [resources.uri(id_) for id_ in ids]
         message = f"There is no operation at {uri[:200]}.{did_you_mean(nearest)}"

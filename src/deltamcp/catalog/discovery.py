@@ -1,6 +1,6 @@
 """The meta-tools `discover` and `get_schema`: parses their arguments and writes their answers."""
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from deltamcp import tokens
@@ -246,47 +246,56 @@ def parse_get_schema_arguments(arguments: Mapping[str, JSON]) -> tuple[list[str]
     return names, _parse_detail(arguments, DetailLevel.NOTES, DetailLevel.FULL, DetailLevel.SCHEMA) or DetailLevel.NOTES
 
 
-def schemas_text(view: View, names: list[str], detail: DetailLevel) -> str:
-    """Describes each operation; for a name that does not exist it suggests the nearest ones.
-
-    Raises:
-        UsageError: no operation of these names exists.
-        MissingScopesError: the caller may not see one of them.
-    """
-    view.withheld.check(name for name in names if view.find(name) is None)
-    found = [_find_schema(view, name) for name in names]
-    if not any(isinstance(one, _RequestedSchema) for one in found):
-        raise UsageError(" ".join(map(str, found)))
-    if detail is DetailLevel.SCHEMA:
-        details = [
-            operation_details(one.operation) if isinstance(one, _RequestedSchema) else {"error": one} for one in found
-        ]
-        return json_text(details if len(details) > 1 else details[0])
-    texts = "\n\n".join(_schema_text(one, detail) if isinstance(one, _RequestedSchema) else one for one in found)
-    described = {one.operation.id: one.operation for one in found if isinstance(one, _RequestedSchema)}
-    return "\n".join([texts, *_run_hints(view, described)])
-
-
-class _RequestedSchema(NamedTuple):
+class RequestedSchema(NamedTuple):
     """An operation, and the path of the parameter that is asked for; an empty path means all parameters."""
 
     operation: Operation
     path: str
 
 
-def _find_schema(view: View, name: str) -> _RequestedSchema | str:
+def find_schemas(view: View, names: list[str]) -> Iterator[RequestedSchema | str]:
+    """Finds each operation, one at each step; a text with the nearest names stands for one that does not exist.
+
+    Raises:
+        MissingScopesError: the caller may not see one of them.
+    """
+    view.withheld.check(name for name in names if view.find(name) is None)
+    for name in names:
+        yield _find_schema(view, name)
+
+
+def schemas_text(view: View, found: Iterable[RequestedSchema | str], detail: DetailLevel) -> str:
+    """Describes what `find_schemas` found.
+
+    Raises:
+        UsageError: there is no operation among it.
+    """
+    found = list(found)
+    if not any(isinstance(one, RequestedSchema) for one in found):
+        raise UsageError(" ".join(map(str, found)))
+    if detail is DetailLevel.SCHEMA:
+        details = [
+            operation_details(one.operation) if isinstance(one, RequestedSchema) else {"error": one} for one in found
+        ]
+        return json_text(details if len(details) > 1 else details[0])
+    texts = "\n\n".join(_schema_text(one, detail) if isinstance(one, RequestedSchema) else one for one in found)
+    described = {one.operation.id: one.operation for one in found if isinstance(one, RequestedSchema)}
+    return "\n".join([texts, *_run_hints(view, described)])
+
+
+def _find_schema(view: View, name: str) -> RequestedSchema | str:
     """Finds an operation by its id, or by its id and the path of a parameter: `mail.send.body.message`.
 
     Returns a text with the nearest names if there is no such operation, or if it has no such parameter.
     """
     operation = view.find(name)
     if operation is not None:
-        return _RequestedSchema(operation, "")
+        return RequestedSchema(operation, "")
     id_, dot, path = name[:_MAX_PATH_CHARS].rpartition(".")
     while dot:
         operation = view.find(id_)
         if operation is not None and has_parameter(operation.tool["inputSchema"], path):
-            return _RequestedSchema(operation, path)
+            return RequestedSchema(operation, path)
         if operation is not None and view.directory.category_at(id_) is None:
             return _unknown_parameter_text(view, operation, path)
         id_, dot, segment = id_.rpartition(".")
@@ -306,7 +315,7 @@ def _unknown_parameter_text(view: View, operation: Operation, path: str) -> str:
     return f"{operation.id} has no parameter {path[:200]!r}.{did_you_mean(suggested) or inside}"
 
 
-def _schema_text(requested: _RequestedSchema, detail: DetailLevel) -> str:
+def _schema_text(requested: RequestedSchema, detail: DetailLevel) -> str:
     operation = requested.operation
     text = tool_text.full_text if detail is DetailLevel.FULL else tool_text.signature_with_notes
     return text(operation.tool, operation.id, requested.path, operation.examples)

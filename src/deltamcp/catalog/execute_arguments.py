@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.argument_problem import InvalidArgumentsError
-from deltamcp.catalog.discovery import unknown_operation_text
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View
@@ -20,6 +19,14 @@ from deltamcp.wire.message_bounds import MessageBoundError
 
 _OPERATION_ALIASES = ("name", "tool", "tool_name", "operation_id", "operationId", "id")
 _PARAMS_ALIASES = ("arguments", "args", "parameters", "input", "inputs", "parameter", "kwargs")
+
+
+class UnknownOperationError(UsageError):
+    """The arguments name no operation that there is; `name` is what they name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no operation {name[:200]!r}.")
+        self.name = name
 
 
 class ExecuteArguments(NamedTuple):
@@ -39,6 +46,7 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
     """Parses the arguments of `execute`, and repairs them where needed.
 
     Raises:
+        UnknownOperationError: there is no operation of that name.
         UsageError: the arguments do not name an operation, or cannot be repaired.
         MissingScopesError: the caller may not call the operation.
     """
@@ -54,7 +62,7 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
     view.withheld.check({name, name.strip().removesuffix("()")})
     operation = view.find(name) or view.find(name.strip().removesuffix("()"))
     if operation is None:
-        raise UsageError(unknown_operation_text(view, name))
+        raise UnknownOperationError(name)
     fields = None if "fields" in operation.parameter_names else remaining.pop("fields", None)
     fields = None if fields == "" else fields
     if not (fields is None or isinstance(fields, str) or (isinstance(fields, list) and all(map(_is_text, fields)))):

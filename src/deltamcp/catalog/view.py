@@ -139,14 +139,14 @@ class View:
         """Returns up to three of `names` that are similar to an unknown name."""
         from rapidfuzz import fuzz, process  # 30 ms to import, needed only where a name is wrong
 
-        name, compared = name[:_MAX_COMPARED_CHARS], list(names)
+        name, known = name[:_MAX_COMPARED_CHARS].casefold(), list(names)
+        compared = [one.casefold() for one in known]  # a `processor` is called twice for each, which takes longer
         if len(compared) > _MAX_COMPARED_NAMES:
-            likely = process.extract(
-                name, compared, scorer=fuzz.ratio, processor=str.casefold, limit=_MAX_COMPARED_NAMES
-            )
+            likely = process.extract(name, compared, scorer=fuzz.ratio, limit=_MAX_COMPARED_NAMES)
+            known = [known[place] for _, _, place in likely]
             compared = [match for match, _, _ in likely]
-        found = process.extract(name, compared, processor=str.casefold, limit=3, score_cutoff=60)
-        return [match for match, _, _ in found]
+        found = process.extract(name, compared, limit=3, score_cutoff=60)
+        return [known[place] for _, _, place in found]
 
     def nearest_ids(self, name: str) -> list[str]:
         """Returns the ids of operations whose id or tool name is similar to an unknown name."""

@@ -98,12 +98,12 @@ class ChangeDelivery:
         if comparison is None:
             return await self._continuation.first_reply(source, policy, call.caller, call.origin)
         shown, result = comparison
-        overtaken = await self._is_overtaken(policy, call, since)
-        if policy.dedup and call.caller.stays:
-            # Two concurrent replies must neither refer to each other's rows nor assign the same symbol ids.
+        if policy.may_send_changes and call.caller.stays:
+            # Two concurrent replies must neither be changes of one result, nor refer to each other's rows, nor assign
+            # the same symbol ids.
             async with self._sent.lock(call):
-                return await self._choose(source, shown, result, policy, call, overtaken)
-        return await self._choose(source, shown, result, policy, call, overtaken)
+                return await self._choose(source, shown, result, policy, call, since)
+        return await self._choose(source, shown, result, policy, call, since)
 
     async def _choose(
         self,
@@ -112,8 +112,9 @@ class ChangeDelivery:
         result: ComparableResult,
         policy: ResolvedPolicy,
         call: CallKey,
-        overtaken: bool,
+        since: float,
     ) -> ToolResult:
+        overtaken = await self._is_overtaken(policy, call, since)
         pending = _Pending(call, policy, source, shown, result, await self._sent_before(result, policy, call))
         base = None if overtaken and policy.pack_root is None else await self._base(policy, call)
         if base is None:
@@ -137,7 +138,7 @@ class ChangeDelivery:
     async def _compute(self, call: CallKey, compute: Callable[[Work], T]) -> T | None:
         """Returns what a computation returns; None if it is too large: the function has run, so its result is sent."""
         try:
-            return await self._computations.run(call.caller.account, compute)
+            return await self._computations.run(call.caller.rated_account, compute)
         except UsageError:
             return None
 

@@ -170,6 +170,7 @@ class SessionRequests:
         size = 0
         caller = opened.session.caller
         for message in messages:
+            await self._engine.computations.take_turn(incoming.account)
             if opened.streams.is_closed:
                 await asgi_messages.refuse(incoming, _ENDED)
                 return
@@ -186,7 +187,6 @@ class SessionRequests:
                         body = opened.session.write(message, _BATCH_TOO_LARGE)
                     size += len(body)
                     responses.append(body)
-                    await asyncio.sleep(0)  # calls that wait for nothing would hold up others
                 case Notification() | Response():
                     failure = await self._receive(message, opened)
                     if failure is not None:

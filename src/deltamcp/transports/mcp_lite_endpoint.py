@@ -211,6 +211,7 @@ class McpLiteEndpoint:
         last = HttpReply(incoming, asgi_messages.ONLY_JSON, incoming.account, self._engine.limits)
         bodies: list[bytes] = []
         for message in messages:
+            await self._engine.computations.take_turn(incoming.account)
             if isinstance(message, Request):
                 started = time.monotonic()
                 reply = HttpReply(incoming, asgi_messages.ONLY_JSON, incoming.account, self._engine.limits)
