@@ -125,10 +125,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Size of all stored results, with 4 kB for each beside its data; at the limit the server stores nothing new."""
 
     stored_bytes_per_account: int = 64 * 1024 * 1024
-    """Size of what is stored for one principal or, where that is unknown, one session, connection or address; at the
-    limit the server deletes what this account did not read for the longest time. A fourth of all, so that no three
-    accounts keep the others from storing anything. In a store that replicas share, the sessions and the event streams
-    of a caller are two more accounts."""
+    """Size of the results that are stored for one principal or, where that is unknown, one address or connection; at
+    the limit the server deletes what this account did not read for the longest time. A fourth of all, so that the
+    results of no three accounts keep the others from storing anything. Consents and promises of a caller are further
+    accounts, and so are, in a store that replicas share, its sessions and its event streams."""
 
     promise_seconds: float = 3600.0
     """Deadline of one run of a call behind a promise, if its author sets none."""

@@ -114,11 +114,9 @@ class Caller(Struct, frozen=True, gc=False):
     shares_handles: bool = False
     """Whether the server cannot tell this caller from others, so that its handles must be impossible to guess."""
     account: str = ""
-    """Whose quota the caller's stored data counts towards; what a caller may read does not depend on it."""
+    """Whose quotas and rates the caller counts towards; what a caller may read does not depend on it."""
     moves: bool = False
     """Whether the next request of the conversation may reach another replica."""
-    opener: str = ""
-    """The account that opened the session, where the session has an account of its own; its rates are the opener's."""
     result_seconds: float = 0.0
     """How long what is stored of its results stays at least, though nobody reads it: as long as its promise."""
 
@@ -126,11 +124,6 @@ class Caller(Struct, frozen=True, gc=False):
     def has_short_handles(self) -> bool:
         """Whether only the local user can guess at its handles, so that they may be short."""
         return self.principal is LOCAL and not self.shares_handles
-
-    @property
-    def rated_account(self) -> str:
-        """The account whose rate counts, and that takes turns; whoever opens another session has no other one."""
-        return self.opener or self.account
 
     @property
     def is_anonymous(self) -> bool:

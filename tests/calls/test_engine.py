@@ -9,21 +9,21 @@ from deltamcp.values import ANONYMOUS, LOCAL
 
 
 @pytest.mark.parametrize(
-    ("principal", "conversation", "address", "account"),
+    ("principal", "conversation", "address", "opener", "account"),
     [
-        (Principal("ann"), None, "10.0.0.1", "principal ann"),
-        (Principal("ann"), "session", "10.0.0.1", "principal ann"),
-        (ANONYMOUS, "session", "10.0.0.1", "conversation session"),
-        (ANONYMOUS, None, "10.0.0.1", "address 10.0.0.1"),
-        (ANONYMOUS, None, "2001:db8::/64", "address 2001:db8::/64"),
-        (Principal("anonymous", scopes=frozenset({"read"})), None, "10.0.0.1", "address 10.0.0.1"),
-        (LOCAL, "connection", "", "conversation connection"),
+        (Principal("ann"), None, "10.0.0.1", "", "principal ann"),
+        (Principal("ann"), "session", "", "principal ann", "principal ann"),
+        (ANONYMOUS, "session", "", "address 10.0.0.1", "address 10.0.0.1"),
+        (ANONYMOUS, None, "10.0.0.1", "", "address 10.0.0.1"),
+        (ANONYMOUS, None, "2001:db8::/64", "", "address 2001:db8::/64"),
+        (Principal("anonymous", scopes=frozenset({"read"})), None, "10.0.0.1", "", "address 10.0.0.1"),
+        (LOCAL, "connection", "", "", "conversation connection"),
     ],
 )
-def test_data_counts_towards_the_principal_or_else_the_conversation_or_else_the_address(
-    principal, conversation, address, account
+def test_data_counts_towards_the_principal_or_else_the_address_or_else_the_connection(
+    principal, conversation, address, opener, account
 ):
-    caller = DeltaServer("x").engine.identify(principal, conversation, address)
+    caller = DeltaServer("x").engine.identify(principal, conversation, address, opener)
     assert (caller.principal, caller.conversation, caller.account) == (principal, conversation, account)
 
 

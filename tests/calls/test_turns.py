@@ -118,4 +118,4 @@ async def test_a_uri_that_fits_templates_in_many_ways_waits_for_its_turn(monkeyp
 
 def test_whoever_opens_another_session_has_no_other_turn():
     session = Caller(None, "s1", account="conversation s1", opener="address 10.0.0.6")  # type: ignore[arg-type]
-    assert session.rated_account == MALLORY.rated_account
+    assert session.account == MALLORY.account

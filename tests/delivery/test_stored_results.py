@@ -96,7 +96,7 @@ async def test_servers_on_one_store_keep_apart(tmp_path):
 ANN, BOB = Principal("ann"), Principal("bob")
 CALLERS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "principals": ((ANN, None, "10.0.0.1"), (BOB, None, "10.0.0.1")),
-    "sessions": ((ANONYMOUS, "one", "10.0.0.1"), (ANONYMOUS, "two", "10.0.0.1")),
+    "sessions": ((ANONYMOUS, "one", "", "address 10.0.0.1"), (ANONYMOUS, "two", "", "address 10.0.0.2")),
     "connections": ((LOCAL, "one"), (LOCAL, "two")),
     "addresses": ((ANONYMOUS, None, "10.0.0.1"), (ANONYMOUS, None, "10.0.0.2")),
 }
@@ -115,6 +115,25 @@ def small_office(store: Any = "memory://", **limits: int) -> Any:
 
 async def ask(server: Any, caller: tuple[Any, ...], tool: str, **arguments: Any) -> Any:
     return await call_as(server, server.engine.identify(*caller), tool, **arguments)
+
+
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+
+
+def http_client(app: Any, address: str) -> httpx2.AsyncClient:
+    transport = httpx2.ASGITransport(app=app, client=(address, 5000))
+    headers = {"accept": "application/json, text/event-stream"}
+    return httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers)
+
+
+async def open_session(http: httpx2.AsyncClient) -> dict[str, str]:
+    opened = await http.post("/mcp", json={**CALL, "method": "initialize", "params": INITIALIZE})
+    return {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+
+
+async def call_in_session(http: httpx2.AsyncClient, session: dict[str, str], n: int) -> Any:
+    params = {"name": "get", "arguments": {"n": n}}
+    return (await http.post("/mcp", json={**CALL, "params": params}, headers=session)).json()["result"]
 
 
 def forget_views(server: Any) -> None:
@@ -183,29 +202,47 @@ async def test_what_is_recorded_beside_results_counts_too():
         assert any(name.startswith("root ") for _, name in server._store._entries)
 
 
-async def test_over_http_strangers_count_by_their_address_and_sessions_each_for_itself():
+async def test_over_http_strangers_count_by_their_address_in_sessions_and_outside():
     server = small_office()
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    headers = {"accept": "application/json, text/event-stream"}
     async with server.engine.lifespan.running():
         app = server.asgi()
         for address in ("10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::2"):
-            transport = httpx2.ASGITransport(app=app, client=(address, 5000))
-            async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            async with http_client(app, address) as http:
                 params = {"name": "get", "arguments": {"n": 1}, "_meta": META}
                 mirrored = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "get"}
-                answer = await http.post("/mcp", json={**call, "params": params}, headers={**headers, **mirrored})
+                answer = await http.post("/mcp", json={**CALL, "params": params}, headers=mirrored)
                 assert "handle" in answer.json()["result"]["_meta"][KEY]
-                opened = await http.post(
-                    "/mcp", json={**call, "method": "initialize", "params": INITIALIZE}, headers=headers
-                )
-                session = {"mcp-session-id": opened.headers["mcp-session-id"]}
-                params = {"name": "get", "arguments": {"n": 1}}
-                await http.post("/mcp", json={**call, "params": params}, headers={**headers, **session})
-        kinds = [account.removeprefix("office\0").partition(" ") for account in server._store._accounts]
-    addresses = [name for kind, _, name in kinds if kind == "address"]
-    assert addresses == ["10.0.0.1", "10.0.0.2", "2001:db8::/64"]
-    assert len([kind for kind, _, _ in kinds if kind == "conversation"]) == 4
+                assert "handle" in (await call_in_session(http, await open_session(http), 1))["_meta"][KEY]
+        accounts = [account.removeprefix("office\0") for account in server._store._accounts]
+    assert accounts == ["address 10.0.0.1", "address 10.0.0.2", "address 2001:db8::/64"]
+
+
+@pytest.mark.parametrize("compat", [False, True])
+async def test_sessions_of_one_address_fill_only_its_share_of_the_store(compat):
+    server = small_office(stored_bytes=400_000, stored_bytes_per_account=100_000)
+    async with server.engine.lifespan.running():
+        app = server.asgi(compat=compat)
+        async with http_client(app, "10.0.0.1") as greedy, http_client(app, "10.0.0.2") as other:
+            for _ in range(5):
+                session = await open_session(greedy)
+                for n in range(20):
+                    assert "handle" in (await call_in_session(greedy, session, n))["_meta"][KEY]
+            assert "handle" in (await call_in_session(other, await open_session(other), 1))["_meta"][KEY]
+            sizes = {account: held.size for account, held in server._store._accounts.items()}
+    assert max(sizes.values()) <= 100_000 and len(sizes) == 2
+
+
+async def test_sessions_of_one_address_share_their_account_at_every_replica(tmp_path):
+    store = f"sqlite:///{tmp_path}/store.db"
+    limits = {"stored_bytes": 400_000, "stored_bytes_per_account": 100_000}
+    one, another = small_office(store, **limits), small_office(store, **limits)
+    async with one.engine.lifespan.running(), another.engine.lifespan.running():
+        apps = one.asgi(), another.asgi()
+        async with http_client(apps[0], "10.0.0.1") as first, http_client(apps[1], "10.0.0.1") as second:
+            for _ in range(5):
+                session = await open_session(first)
+                for n in range(20):
+                    assert "handle" in (await call_in_session(second, session, n))["_meta"][KEY]
 
 
 async def test_callers_whom_the_server_cannot_tell_apart_take_turns_by_their_address(monkeypatch):

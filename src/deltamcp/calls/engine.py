@@ -193,16 +193,16 @@ class Engine:
     ) -> Caller:
         """Returns the caller of a request, by its principal and the connection, session or address it came by.
 
-        What the caller stores counts towards its principal, if that is known; else towards its connection or session,
-        or towards its address. `opener` is the account that opened the session.
+        What the caller stores counts towards its principal, if that is known; else towards its address, of a session
+        the account that opened it, `opener`; over stdio and in memory towards the connection.
         """
         if principal is ANONYMOUS and conversation is None:
             return self._callers_by_address.get(address) or self._identify_address(address)
         if principal.key == ANONYMOUS.key or principal is LOCAL:
-            account = f"address {address}" if conversation is None else f"conversation {conversation}"
+            account = opener or (f"address {address}" if conversation is None else f"conversation {conversation}")
             # Other processes that use the same store are the local principal too.
             shares = principal is not LOCAL or not self.store.private
-            return Caller(principal, conversation, shares, account, opener=opener)
+            return Caller(principal, conversation, shares, account)
         return Caller(principal, conversation, False, f"principal {principal.key}")
 
     def _identify_address(self, address: str) -> Caller:

@@ -79,7 +79,7 @@ class Lists:
         names = {name for name, item in view.operations.items() if ask.type is None or item.type == ask.type}
         if ask.query is None:
             return [item for name, item in view.operations.items() if name in names]
-        found = await self._search.find(view, [ask.query], _MAX_FOUND, names, request.terms.caller.rated_account)
+        found = await self._search.find(view, [ask.query], _MAX_FOUND, names, request.terms.caller.account)
         return [hit.operation for hit in found[ask.query]]
 
     async def describe(self, ask: Describe, request: RequestContext) -> Outcome:
@@ -118,7 +118,7 @@ class Lists:
         view = request.view
         if absence := view.absence(name):
             return Failure(Fault.NOT_FOUND, absence, {"name": name[:200]})
-        await self._computations.take_turn(request.terms.caller.rated_account)  # names are compared in up to 10 ms
+        await self._computations.take_turn(request.terms.caller.account)  # names are compared in up to 10 ms
         if request.terms.result_shape is ResultShape.MCP_LITE:
             return _unknown_in_mcp_lite(kind, name, view)
         items: dict[str, Mapping[str, Any]] = {

@@ -81,7 +81,7 @@ class MetaCalls:
                 names, detail = discovery.parse_get_schema_arguments(ask.arguments)
                 finding, found = discovery.find_schemas(request.view, names), []
                 for _ in names:
-                    await self._computations.take_turn(caller.rated_account)  # an unknown name takes up to 15 ms
+                    await self._computations.take_turn(caller.account)  # an unknown name takes up to 15 ms
                     found.append(next(finding))
                 text = discovery.schemas_text(request.view, found, detail)
                 policy, origin = request.view.resolved_policy, _origin(meta, request)
@@ -112,7 +112,7 @@ class MetaCalls:
 
     async def _discovery_text(self, request: RequestContext, arguments: dict[str, JSON]) -> str:
         view, discover = request.view, discovery.parse_discover_arguments(arguments)
-        caller = request.terms.caller.rated_account
+        caller = request.terms.caller.account
         if discover.category:
             await self._computations.take_turn(caller)  # an unknown one is compared with all of them
         if not discover.queries:
@@ -128,7 +128,7 @@ class MetaCalls:
         except UsageError as error:
             self._tool_calls.observe_unknown(ask.arguments.get("operation"), request)
             if isinstance(error, UnknownOperationError):
-                await self._computations.take_turn(request.terms.caller.rated_account)
+                await self._computations.take_turn(request.terms.caller.account)
                 raise UsageError(discovery.unknown_operation_text(request.view, error.name)) from None
             raise
         except MissingScopesError as error:

@@ -277,6 +277,7 @@ def _describe(key: str, call: PreparedCall, request: RequestContext, override: R
 
 
 def _name_owner(request: RequestContext) -> str:
-    """Returns whose names of calls are apart from all others': callers that cannot be told apart have an account."""
+    """Returns whose names of calls are apart from all others': those of one session, or else of one address, where
+    callers cannot be told apart otherwise."""
     caller = request.terms.caller
-    return f"{owner_digest(caller)} {caller.account if caller.shares_handles else ''}"
+    return f"{owner_digest(caller)} {(caller.conversation or caller.account) if caller.shares_handles else ''}"

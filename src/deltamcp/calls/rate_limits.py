@@ -117,8 +117,7 @@ class RateBuckets:
         rate = rates.get(operation.name) or rates.get(operation.id) or rates.get(EVERY_TOOL)
         if rate is None:
             return None
-        account = caller.rated_account
-        seconds = await self._take(f"per_tool {operation.id} {account}", rate)
+        seconds = await self._take(f"per_tool {operation.id} {caller.account}", rate)
         if not seconds:
             return None
         sentence = (

@@ -120,7 +120,7 @@ class Resources:
         try:
             return self._catalog.resource_at(uri, Work(_FIRST_STEPS))
         except WorkLimitError:
-            await self._computations.take_turn(request.terms.caller.rated_account)
+            await self._computations.take_turn(request.terms.caller.account)
             return self._catalog.resource_at(uri, Work(_MATCH_STEPS))
 
     async def _read_operation(self, uri: str, request: RequestContext) -> Outcome | None:
@@ -135,7 +135,7 @@ class Resources:
             return None if value is None else jsonrpc.encode(value).decode()
 
         try:
-            text = await self._computations.run(request.terms.caller.rated_account, read)
+            text = await self._computations.run(request.terms.caller.account, read)
         except WorkLimitError as error:
             return Failure(Fault.INVALID_PARAMS, str(error))
         if text is not None:
@@ -143,7 +143,7 @@ class Resources:
         refused = refuse_withheld((path,), request)
         if refused is not None:
             return refused
-        await self._computations.take_turn(request.terms.caller.rated_account)
+        await self._computations.take_turn(request.terms.caller.account)
         ids = view.nearest_names(path.replace("/", "."), view.ids)
         nearest = [resources.uri(id_) for id_ in ids]
         message = f"There is no operation at {uri[:200]}.{did_you_mean(nearest)}"

@@ -138,7 +138,7 @@ class ChangeDelivery:
     async def _compute(self, call: CallKey, compute: Callable[[Work], T]) -> T | None:
         """Returns what a computation returns; None if it is too large: the function has run, so its result is sent."""
         try:
-            return await self._computations.run(call.caller.rated_account, compute)
+            return await self._computations.run(call.caller.account, compute)
         except UsageError:
             return None
 

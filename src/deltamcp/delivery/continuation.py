@@ -186,7 +186,7 @@ class Continuation:
         return read, ResultOrigin(stored.origin, stored.scopes)
 
     async def _run(self, caller: Caller, compute: Callable[[Work], T]) -> T:
-        return await self._computations.run(caller.rated_account, compute)
+        return await self._computations.run(caller.account, compute)
 
 
 class _FirstPart:

@@ -145,7 +145,7 @@ class DeltaMcpDelivery:
             return await self._run(call, lambda work: _reply(text, policy, page, handle, work))
 
     async def _run(self, call: DeliveryRequest, compute: Callable[[Work], T]) -> T:
-        return await self._computations.run(call.terms.caller.rated_account, compute)
+        return await self._computations.run(call.terms.caller.account, compute)
 
 
 def _encode_snapshot(value: list[JSON], size: int, handle: Handle | None, work: Work) -> bytes:

@@ -44,7 +44,6 @@ class PromisedCall(Struct, frozen=True, omit_defaults=True):
     """As sent, with the values of references in their place."""
     principal: _PromisedPrincipal
     account: str
-    opener: str
     shares_handles: bool
     era: Era
     version: str
@@ -71,7 +70,6 @@ class PromisedCall(Struct, frozen=True, omit_defaults=True):
             self.principal.restore(),
             shares_handles=self.shares_handles,
             account=self.account,
-            opener=self.opener,
             result_seconds=result_seconds,
         )
         return Terms(
@@ -123,7 +121,6 @@ def make_promised_call(
             sorted(principal.step_up),
         ),
         caller.account,
-        caller.opener,
         caller.shares_handles,
         terms.era,
         terms.version,

@@ -1,7 +1,6 @@
 """Quotas: how much of something accounts may hold, each of them and all together.
 
-An account is a caller's principal, if the caller authenticated, else its address. What a session has in
-the store counts towards another account, the session's own.
+An account is a caller's principal, if the caller authenticated, else its address.
 """
 
 import asyncio
