@@ -104,7 +104,11 @@ def test_the_table_has_a_row_an_attack_and_a_column_a_library():
 
 
 def test_attacks_have_names_of_their_own():
-    names = [one.name for group in ATTACKS.values() for one in group] + [one.name for one in STDIO_ATTACKS] + [one.name for one in CLIENT_ATTACKS]
+    names = (
+        [one.name for group in ATTACKS.values() for one in group]
+        + [one.name for one in STDIO_ATTACKS]
+        + [one.name for one in CLIENT_ATTACKS]
+    )
     assert len(names) == len(set(names))
 
 

@@ -34,9 +34,12 @@ def test_a_file_of_a_host_is_a_configuration(tmp_path, monkeypatch):
             UpstreamConfig(
                 name="local",
                 entry={"command": "npx", "args": ["-y", "a"], "env": {"KEY": "k"}, "cwd": str(tmp_path / "sub")},
+                filled={"API_KEY": "k"},
             ),
             UpstreamConfig(
-                name="remote", entry={"url": "https://x.example/mcp", "headers": {"Authorization": "Bearer k"}}
+                name="remote",
+                entry={"url": "https://x.example/mcp", "headers": {"Authorization": "Bearer k"}},
+                filled={"API_KEY": "k"},
             ),
             UpstreamConfig(name="old", entry={"url": "https://y.example/sse", "headers": {}, "type": "sse"}),
         ],

@@ -175,7 +175,7 @@ async def test_questions_of_a_task_are_asked_through_the_promise(tasks: TaskGate
 
 
 def _answer(question: Any) -> dict[str, Any]:
-    first = question["params"]["message"] == "First name?"
+    first = question["params"]["message"] == "[server up asks] First name?"
     return {"action": "accept", "content": {"name": NAMES["first" if first else "last"]}}
 
 

@@ -425,6 +425,6 @@ async def test_questions_and_progress_pass_through_an_operation(tmp_path, speak)
     options: Any = {"speak": speak, "on_elicitation": lambda params: {"x": params["message"]}}
     async with connect(server, **options) as client:
         answers = (await client.call("ask", questions={"q": QUESTION}))["answers"]
-        assert answers == {"q": {"action": "accept", "content": {"x": "Which?"}}}
+        assert answers == {"q": {"action": "accept", "content": {"x": "[server peer asks] Which?"}}}
         await client.call_tool("progress", {}, progress=lambda done, total, text: steps.append(done))
     assert steps == [1, 2, 3]

@@ -16,8 +16,10 @@ from deltamcp.errors import UpstreamError
 from deltamcp.gateway.config import GatewayConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.runtime.deadline import Deadline
+from deltamcp.runtime.secrets import Secrets
 from deltamcp.upstreams import parked_calls
 from deltamcp.upstreams.parked_calls import ParkedCall, ParkedCalls
+from deltamcp.upstreams.relayed_messages import RelayedMessages
 from deltamcp.values import RawResult
 from deltamcp.wire import jsonrpc
 from tests.support import fake_stdio
@@ -166,7 +168,8 @@ async def test_the_gateways_end_ends_parked_calls(tmp_path: Path) -> None:
 
 
 async def test_questions_that_come_soon_after_each_other_are_asked_in_one_round() -> None:
-    call, parked = ParkedCall(promised_context(), Deadline(60)), ParkedCalls(60)
+    messages = RelayedMessages("fake", Secrets([]))
+    call, parked = ParkedCall(promised_context(), Deadline(60), messages), ParkedCalls(60)
 
     async def work() -> RawResult:
         async with asyncio.TaskGroup() as group:

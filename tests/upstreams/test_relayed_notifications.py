@@ -31,7 +31,7 @@ async def test_progress_passes_with_the_callers_token(front: str, behind: str, t
     async with fronted(front, behind) as client:
         await call(client, "progress", {"progressToken": token})
     assert [message["params"] for message in client.raw.heard] == [
-        {"progressToken": token, "progress": step, "total": 3, "message": f"step {step}"} for step in (1, 2, 3)
+        {"progressToken": token, "progress": step, "total": 3, "message": f"fake: step {step}"} for step in (1, 2, 3)
     ]
 
 
@@ -116,7 +116,7 @@ async def test_what_is_logged_outside_of_requests_reaches_the_local_user() -> No
     async with front_client(gateway, "handshake") as client:
         await client.call("murmur", {"then": {"method": "notifications/message", "level": "alert"}})
         heard = client.raw.heard or [await client.raw.receive()]
-    assert heard[0]["params"] == {"level": "alert", "data": "later"}
+    assert heard[0]["params"] == {"level": "alert", "data": "later", "logger": "fake"}
 
 
 # Cancellation

@@ -4,13 +4,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from deltamcp.errors import PeerError
+from deltamcp.runtime.secrets import Secrets
+from deltamcp.upstreams.relayed_messages import RelayedMessages
+from deltamcp.values import Era, Terms
 from tests.support import fake_stdio
 from tests.support.conditions import wait_until
 from tests.support.era_client import ERAS
 from tests.support.fake_upstream import CAPABILITIES, FrontClient, fake_gateway, front_client, fronted
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+TERMS = Terms(Era.MODERN, "2026-07-28", CAPABILITIES, {}, {})
 QUESTIONS: dict[str, dict[str, Any]] = {
     "form": {
         "method": "elicitation/create",
@@ -41,6 +48,16 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             return {"roots": [{"uri": "file:///home", "x-unknown": 3}]}
 
 
+def asked(question: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What a client is asked: all that the upstream wrote, and who asks."""
+    params = question.get("params", {})
+    if question["method"] == "elicitation/create":
+        params = {**params, "message": f"[server fake asks] {params['message']}"}
+    if question["method"] == "sampling/createMessage":
+        params = {**params, "systemPrompt": "[server fake asks]"}
+    return question["method"], params
+
+
 def answers(response: dict[str, Any]) -> Any:
     assert "result" in response, response
     return response["result"]["structuredContent"]["answers"]
@@ -54,7 +71,7 @@ async def test_a_question_and_its_answer_pass_with_all_that_they_have(front: str
     async with fronted(front, behind) as client:
         response = await client.call("ask", {"questions": {"q": question}}, answer)
     assert answers(response) == {"q": answer(question["method"], question["params"])}
-    assert client.asked == [(question["method"], question["params"])]
+    assert client.asked == [asked(question)]
 
 
 @pytest.mark.parametrize("front", ERAS)
@@ -82,10 +99,10 @@ async def test_each_round_of_an_upstream_is_answered_anew_under_the_same_key(fro
 
 
 async def test_the_upstreams_keys_are_kept_except_those_that_pass_for_ours() -> None:
-    questions = {"q": QUESTIONS["form"], "confirm fake.ask": QUESTIONS["form"]}
+    questions = {"q": QUESTIONS["form"], "confirm fake.ask": QUESTIONS["form"], "login fake": QUESTIONS["form"]}
     async with fronted("modern", "modern") as client:
         first = (await client.begin("ask", {"questions": questions}))["result"]
-        assert [*first["inputRequests"]] == ["q", "upstream confirm fake.ask"]
+        assert [*first["inputRequests"]] == ["q", "upstream confirm fake.ask", "upstream login fake"]
         inputs = client.answers_to(first, answer)
         assert set(answers(await client.resume("ask", {"questions": questions}, **inputs))) == {*questions}
 
@@ -206,14 +223,16 @@ async def _withdraw(client: FrontClient) -> None:
 
 VISIT = {"mode": "url", "message": "Log in.", "url": "https://example.com/login", "elicitationId": "e1"}
 REQUIRED = {"code": -32042, "message": "Log in first.", "data": {"elicitations": [VISIT]}}
+SHOWN_VISIT = {**VISIT, "message": "[server fake asks] Log in."}
+SHOWN = {**REQUIRED, "data": {"elicitations": [SHOWN_VISIT]}}
 
 
 async def test_a_modern_caller_is_asked_to_visit_what_a_handshake_upstream_needs_visited(tmp_path: Path) -> None:
     log, arguments = tmp_path / "log", {"answer": {"error": REQUIRED}}
     async with fronted("modern", "handshake", log) as client:
         response = await client.call("raw", arguments, answer)
-        assert client.asked == [("elicitation/create", VISIT)]
-        assert response["error"] == REQUIRED  # the upstream says so again
+        assert client.asked == [("elicitation/create", SHOWN_VISIT)]
+        assert response["error"] == SHOWN  # the upstream says so again
         declined = await client.call("raw", arguments, lambda *_: {"action": "decline"})
         assert "did not open" in declined["result"]["content"][0]["text"]
     assert fake_stdio.tools_run(log) == ["raw", "raw", "raw"]
@@ -221,4 +240,86 @@ async def test_a_modern_caller_is_asked_to_visit_what_a_handshake_upstream_needs
 
 async def test_a_handshake_caller_gets_that_error_itself() -> None:
     async with fronted("handshake", "handshake") as client:
-        assert (await client.call("raw", {"answer": {"error": REQUIRED}}))["error"] == REQUIRED
+        assert (await client.call("raw", {"answer": {"error": REQUIRED}}))["error"] == SHOWN
+
+
+async def test_a_modern_caller_that_sends_no_answer_is_asked_again_in_the_same_words() -> None:
+    arguments = {"answer": {"error": REQUIRED}}
+    async with fronted("modern", "handshake") as client:
+        first = (await client.begin("raw", arguments))["result"]
+        again = (await client.resume("raw", arguments, requestState=first["requestState"]))["result"]
+    assert [*again["inputRequests"].values()] == [{"method": "elicitation/create", "params": SHOWN_VISIT}]
+
+
+# Nothing that an upstream asks can look like ours
+
+
+@pytest.mark.parametrize("front", ERAS)
+@pytest.mark.parametrize("behind", ERAS)
+@pytest.mark.parametrize("mode", ["form", "url"])
+async def test_a_question_in_the_words_of_the_gateway_says_who_asks(front: str, behind: str, mode: str) -> None:
+    message = "Log in at github to use its tools.\r\nRun bank.pay with {}?\u2028\u202e\x1b[2J\n\n" + " " * 200 + "Yes"
+    question = {"method": "elicitation/create", "params": {**QUESTIONS[mode]["params"], "message": message}}
+    async with fronted(front, behind) as client:
+        await client.call("ask", {"questions": {"q": question}}, answer)
+    [(_, params)] = client.asked
+    first, *further = params["message"].split("\n")
+    assert first == "[server fake asks] Log in at github to use its tools."
+    assert further == ["| Run bank.pay with {}?", "| [2J", "| ", "|     Yes"]
+
+
+async def test_the_texts_of_a_form_hide_nothing() -> None:
+    field = {
+        "type": "string",
+        "title": "Na\u200bme",
+        "description": "One\nRun bank.pay?",
+        "oneOf": [{"const": "a", "title": "A\u202e"}],
+    }
+    form = {**FORM, "properties": {"name": field}, "title": "T\u0007"}
+    question = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": form}}
+    async with fronted("modern", "modern") as client:
+        await client.call("ask", {"questions": {"q": question}}, answer)
+    [(_, params)] = client.asked
+    shown = {
+        "type": "string",
+        "title": "Name",
+        "description": "One\n| Run bank.pay?",
+        "oneOf": [{"const": "a", "title": "A"}],
+    }
+    assert params["requestedSchema"] == {**FORM, "properties": {"name": shown}, "title": "T"}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"message": "?", "requestedSchema": {"type": "object", "properties": {"a\nb": {"type": "string"}}}},
+        {"message": "?", "requestedSchema": {"type": "object", "properties": {"a": {"enum": ["\u202eb"]}}}},
+        {"message": ["?"], "requestedSchema": FORM},
+        {"mode": "url", "message": "?", "url": "https://example.com/\u202egro.elpmaxe", "elicitationId": "e"},
+        {"mode": "url", "message": "?", "url": "https://example.com/ https://bank.example", "elicitationId": "e"},
+        {"message": "?" * 8_000_000, "requestedSchema": FORM},
+    ],
+    ids=["name", "choice", "message", "hidden", "blank", "size"],
+)
+def test_what_cannot_be_shown_as_it_is_is_not_asked(params: dict[str, Any]) -> None:
+    messages = RelayedMessages("fake", Secrets(["secret-1"]))
+    with pytest.raises(PeerError) as refused:
+        messages.question("elicitation/create", params, TERMS)
+    assert refused.value.code == -32602
+
+
+async def test_what_a_model_is_asked_says_who_asks() -> None:
+    prompt = "You are\na \u200bhelper."
+    question = {**QUESTIONS["model"], "params": {**QUESTIONS["model"]["params"], "systemPrompt": prompt}}
+    async with fronted("handshake", "handshake") as client:
+        await client.call("ask", {"questions": {"q": question}}, answer)
+    assert client.asked[0][1]["systemPrompt"] == "[server fake asks] You are\na helper."
+
+
+@given(st.text(), st.text(min_size=1))
+def test_no_text_of_an_upstream_begins_a_line_of_a_question(message: str, name: str) -> None:
+    messages = RelayedMessages(name, Secrets([]))
+    shown = messages.question("elicitation/create", {"message": message, "requestedSchema": FORM}, TERMS)
+    first, *further = shown.params["message"].splitlines()
+    assert first.startswith("[server ") and " asks]" in first
+    assert all(line.startswith("|") for line in further)

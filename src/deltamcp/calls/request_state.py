@@ -26,6 +26,8 @@ from deltamcp.values import (
 
 CONSENT_PREFIX: Final = "confirm "
 """Begins the keys of the server's own questions for consent; `calls/consent.py` asks them."""
+LOGIN_PREFIX: Final = "login "
+"""Begins the keys of a gateway's own questions for logins; `upstreams/logins/user_login.py` asks them."""
 
 _MAX_ANSWER_BYTES = 256 * 1024
 """All answers of one request, which go to the client and back in every further round; a model's answer is shorter."""

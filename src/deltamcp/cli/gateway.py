@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,10 +22,8 @@ from deltamcp.gateway.config_file import DEFAULT_RESULTS, GatewayFile, SkippedSe
 from deltamcp.gateway.upstream_name import name_address, name_command
 from deltamcp.results.policy import ResultPolicy, merge_policies
 from deltamcp.runtime.garbage_collection import collection_paused
-from deltamcp.runtime.secrets import Secrets
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
-from deltamcp.upstreams.upstream_secrets import entry_secrets
 
 logger = logging.getLogger("deltamcp")
 
@@ -120,12 +119,13 @@ class GatewaySource(Struct, frozen=True):
             from deltamcp.gateway.ledger.ledger_file import LedgerFile
 
         found = self.read()
-        log.redact_log(Secrets(found.secrets).redact)
         for server in found.skipped:
             level = logging.INFO if server.reason == files.DISABLED else logging.WARNING
             logger.log(level, "%s is left out: %s.", server.name, server.reason)
         ledger = Ledger(LedgerFile()) if self.options.has_ledger else None
-        return Gateway(found.config, ledger=ledger).server
+        gateway = Gateway(found.config, ledger=ledger)
+        log.redact_log(gateway.redact)
+        return gateway.server
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
@@ -207,7 +207,8 @@ def _read_words(words: list[str]) -> GatewayFile:
         return _wrap_command([*served_command(word)])
     file, mark, name = word.rpartition("#")
     if mark and Path(file).expanduser().is_file():
-        return _wrap(name, files.find_entry(Path(file).expanduser(), name))
+        server = files.find_server(Path(file).expanduser(), name)
+        return _wrap(name, server.entry, server.filled)
     if path.is_file() and not shutil.which(word):
         return read_gateway_file(path)
     if path.suffix in _CONFIGURATION_SUFFIXES:
@@ -224,10 +225,10 @@ def _wrap_command(words: list[str]) -> GatewayFile:
     return _wrap(name_command(words), {"command": words[0], "args": words[1:], "env": dict(os.environ)})
 
 
-def _wrap(name: str, entry: dict[str, Any]) -> GatewayFile:
-    upstream = UpstreamConfig(name=name, entry=entry)
+def _wrap(name: str, entry: dict[str, Any], filled: Mapping[str, str] | None = None) -> GatewayFile:
+    upstream = UpstreamConfig(name=name, entry=entry, filled=dict(filled or {}))
     config = GatewayConfig(upstreams=[upstream], results=DEFAULT_RESULTS)
-    return GatewayFile(config, secrets=frozenset(entry_secrets(entry)))
+    return GatewayFile(config)
 
 
 def _own_file() -> Path:

@@ -20,9 +20,9 @@ from deltamcp.gateway.trust.approvals import Approvals, load
 from deltamcp.gateway.trust.imitation import compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import review
 from deltamcp.gateway.upstream_items import is_offered
-from deltamcp.runtime.secrets import Secrets
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.upstreams.upstream_secrets import UpstreamSecrets
 
 MAX_CONCURRENT = 8
 START_SECONDS = 60.0
@@ -49,7 +49,7 @@ class CheckedUpstream(Struct, frozen=True):
 def run_check(found: GatewayFile) -> None:
     """Prints a table of all servers; exits with 1 if one of them cannot be offered."""
     log.configure_log(LogOptions(level="error"))  # the table has what upstreams would log
-    checked = asyncio.run(_check_all(found.config, Secrets(found.secrets)))
+    checked = asyncio.run(_check_all(found.config))
     console = output.make_console()
     rows = [_row(one) for one in checked]
     rows += [[one.name, "left out", "", one.reason, "", ""] for one in found.skipped]
@@ -102,13 +102,14 @@ def _row(one: CheckedUpstream) -> Sequence[str]:
     return [one.config.name, "ready", one.catalogue.protocol, "", tools, f"{one.seconds:.1f}"]
 
 
-async def _check_all(config: GatewayConfig, secrets: Secrets) -> list[CheckedUpstream]:
+async def _check_all(config: GatewayConfig) -> list[CheckedUpstream]:
     turns = asyncio.Semaphore(MAX_CONCURRENT)
     guard = ProcessGuard()
+    names = [one.name for one in config.upstreams]
 
     async def check(one: UpstreamConfig) -> CheckedUpstream:
         async with turns:
-            checked = await _check(one, guard, secrets)
+            checked = await _check(one, guard, UpstreamSecrets(one.secrets, names))
             progress_bar.advance()
             return checked
 
@@ -119,7 +120,7 @@ async def _check_all(config: GatewayConfig, secrets: Secrets) -> list[CheckedUps
             guard.close()
 
 
-async def _check(config: UpstreamConfig, guard: ProcessGuard, secrets: Secrets) -> CheckedUpstream:
+async def _check(config: UpstreamConfig, guard: ProcessGuard, secrets: UpstreamSecrets) -> CheckedUpstream:
     began = time.monotonic()
     upstream: Upstream | None = None
     catalogue, problem = None, ""

@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from deltamcp.client.negotiation import ProtocolChoice
 from deltamcp.results.policy import ResultPolicy
+from deltamcp.upstreams.upstream_secrets import EntryValues, entry_values
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
 
 Seconds = Annotated[float, Meta(gt=0)]
@@ -19,6 +20,8 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     """The category of its operations, and the prefix of its tools in a flat list."""
     entry: dict[str, Any]
     """An entry of an `mcpServers` file, with its variables filled in."""
+    filled: dict[str, str] = {}
+    """The values of these variables, by their names."""
     speak: ProtocolChoice = "auto"
     """The protocol to talk to it: negotiated, or forced to that of one era."""
     timeout: Seconds | None = None
@@ -56,6 +59,15 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     """Whether the server wants its users to log in: then each principal has a login and a connection of its own."""
     process_for: Literal["all", "principal"] = "all"
     """Whether all callers share one process or connection, or each principal has its own."""
+    redact_results: bool | None = None
+    """Whether results must not show the values of its entry, as errors never do; None for what the gateway says."""
+    not_secret: tuple[str, ...] = ()
+    """Globs of the names of variables, headers, options and parameters whose values may be shown."""
+
+    @property
+    def secrets(self) -> EntryValues:
+        """What of the entry nobody is told."""
+        return entry_values(self.entry, self.filled, self.not_secret)
 
     @property
     def settings(self) -> UpstreamSettings:
@@ -89,6 +101,8 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     list."""
     max_age_seconds: float = 86_400.0
     """For how long the gateway takes from its cache what a server lists, if nothing starts that server meanwhile."""
+    redact_results: bool = False
+    """Whether results of servers that do not say otherwise are searched for the values of their entries."""
     savings: bool = False
     """Whether every result says in its `_meta` what it would have cost a model and does cost."""
 

@@ -25,8 +25,6 @@ from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_faults import ConfigFaults
 from deltamcp.gateway.installation.host_entry import starts_gateway
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.runtime.secrets import variable_secrets
-from deltamcp.upstreams.upstream_secrets import entry_secrets
 
 DEFAULT_RESULTS = ResultPolicy(max_tokens=20_000)
 """The result policy of a gateway whose configuration names none."""
@@ -42,7 +40,7 @@ ENTRY_KEYS: Mapping[str, Any] = {
     "enabled": bool,
 }
 """The keys of `[servers.NAME]` that say how the server is reached, as entries of an `mcpServers` file do."""
-_SERVER_FIELDS = frozenset({"name", "entry"})
+_SERVER_FIELDS = frozenset({"name", "entry", "filled"})
 _FILE_FIELDS = frozenset({"upstreams"})
 _FILE_KEYS: Mapping[str, Any] = {"include": str | list[str], "defaults": dict[str, Any], "servers": dict[str, Any]}
 _ITSELF = "it is a gateway of delta-mcp, which would start itself"
@@ -62,8 +60,6 @@ class GatewayFile(Struct, frozen=True):
     config: GatewayConfig
     skipped: tuple[SkippedServer, ...] = ()
     paths: tuple[Path, ...] = ()
-    secrets: frozenset[str] = frozenset()
-    """What the log must not show."""
 
 
 def read_gateway_file(path: Path) -> GatewayFile:
@@ -77,7 +73,7 @@ def read_gateway_file(path: Path) -> GatewayFile:
         servers = _unique(files.read_servers(path))
         upstreams, skipped = _make_upstreams(servers, {}, {})
         config = GatewayConfig(upstreams=upstreams, results=DEFAULT_RESULTS)
-        return GatewayFile(config, tuple(skipped), (path,), _find_secrets(servers))
+        return GatewayFile(config, tuple(skipped), (path,))
     assert isinstance(document, dict), "a TOML document is a table"
     faults = ConfigFaults(path)
     found = _TomlReader(path, faults).read(document)
@@ -120,7 +116,7 @@ class _TomlReader:
         listed = _unique([*servers, *(server for server in included if server.name not in own)])
         upstreams, skipped = _make_upstreams(listed, options, defaults)
         config = GatewayConfig(upstreams=upstreams, **{"results": DEFAULT_RESULTS, **found})
-        return GatewayFile(config, tuple(skipped), (self._path, *self._included), _find_secrets(listed))
+        return GatewayFile(config, tuple(skipped), (self._path, *self._included))
 
     def _read_keys(self, table: dict[str, Any], keys: Mapping[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
         """Returns the known keys with valid values, and tells of the others."""
@@ -203,15 +199,7 @@ def _make_upstreams(
         reason = server.skip_reason or (_ITSELF if starts_gateway(server.entry) else None)
         if reason is None:
             given = {**defaults, **options.get(server.name, {})}
-            upstreams.append(UpstreamConfig(name=server.name, entry=server.entry, **given))
+            upstreams.append(UpstreamConfig(name=server.name, entry=server.entry, filled=server.filled, **given))
         else:
             skipped.append(SkippedServer(server.name, reason))
     return upstreams, skipped
-
-
-def _find_secrets(servers: Iterable[ConfiguredServer]) -> frozenset[str]:
-    """Returns the values of variables, and what else in the entries is a secret by its name or its place."""
-    found: set[str] = set()
-    for server in servers:
-        found.update(variable_secrets(server.filled), entry_secrets(server.entry))
-    return frozenset(found)

@@ -29,15 +29,17 @@ from deltamcp.gateway.upstream_resources import SeenUris, UnlistedResources, Ups
 from deltamcp.gateway.upstream_status import status_resource, upstream_figures
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import Change, OwnChange
+from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.garbage_collection import collection_paused
 from deltamcp.runtime.seal import Seal
+from deltamcp.runtime.secret_filter import secrets_left_out
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
 from deltamcp.upstreams.logins.login_upstream import LoginUpstream
 from deltamcp.upstreams.logins.sealed_logins import KEEP_SECONDS, SealedLogins
-from deltamcp.upstreams.outside_request import OutsideRequest
 from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.upstream import Upstream
+from deltamcp.upstreams.upstream_secrets import UpstreamSecrets
 from deltamcp.values import LOCAL, Kind, Principal
 from deltamcp.version import VERSION
 from deltamcp.work import Work
@@ -86,7 +88,7 @@ class Gateway:
         self._ledger = ledger
         self._guard = ProcessGuard()
         self._parked_calls = ParkedCalls(Limits().input_seconds)
-        self._outside = OutsideRequest(lambda: self.server.engine.local_sessions, config.roots)
+        self._computations = Computations(Limits().work_steps)
         self.upstreams = {one.name: self._make_upstream(one) for one in config.upstreams}
         self.server = DeltaServer(
             config.name,
@@ -133,7 +135,11 @@ class Gateway:
         options: dict[str, Any] = {
             "guard": self._guard,
             "parked_calls": self._parked_calls,
-            "sender": self._outside,
+            "local_sessions": lambda: self.server.engine.local_sessions,
+            "roots": self._config.roots,
+            "secrets": (secrets := UpstreamSecrets(config.secrets, [one.name for one in self._config.upstreams])),
+            "redacts_results": config.redact_results or (config.redact_results is None and self._config.redact_results),
+            "computations": self._computations,
             "speak": config.speak,
         }
         if config.auth is None:
@@ -146,10 +152,10 @@ class Gateway:
             from deltamcp.upstreams.logins.user_login import UserLogin, local_login
 
             if principal is LOCAL:
-                return local_login(config.name, url)
+                return local_login(config.name, url, secrets)
             engine = self.server.engine
             logins = SealedLogins(engine.store, self._seal, engine.info["name"], principal)
-            return UserLogin(config.name, url, logins, self._login_pages)
+            return UserLogin(config.name, url, logins, self._login_pages, secrets)
 
         return LoginUpstream(config.name, config.entry, config.settings, make_login, **options)
 
@@ -158,6 +164,12 @@ class Gateway:
         from deltamcp.gateway.login_pages import LoginPages  # with the client of OAuth, which most gateways do not need
 
         return LoginPages(self._config.public_url, self._config.login_client_id)
+
+    def redact(self, text: str) -> str:
+        """Returns a text without what nobody is told of the upstreams' entries."""
+        for upstream in self.upstreams.values():
+            text = upstream.secrets.redact(text)
+        return text
 
     @functools.cached_property
     def _seal(self) -> Seal:
@@ -180,9 +192,10 @@ class Gateway:
                 self.server.engine.catalog.content_lines = StoredContentLines(self._cache_folder)
                 self.server.engine.catalog.find_unlisted = self._unlisted.find
                 self._offer()
-            async with self._known.running(), self._following_approvals(), self._subscriptions().running():
-                await self._known.wait_for_unseen(self._config.wait_seconds)
-                yield
+            with secrets_left_out(self.redact):
+                async with self._known.running(), self._following_approvals(), self._subscriptions().running():
+                    await self._known.wait_for_unseen(self._config.wait_seconds)
+                    yield
         finally:
             self._parked_calls.close()
             await asyncio.gather(*(upstream.close() for upstream in self.upstreams.values()))

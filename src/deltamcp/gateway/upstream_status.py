@@ -9,10 +9,11 @@ from deltamcp.runtime.figures import Key
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.upstreams.upstream_state import Phase, UpstreamState
-from deltamcp.values import JSON, RawResult
+from deltamcp.values import JSON, LOCAL, RawResult
 from deltamcp.wire import jsonrpc
 
 STATUS_URI = "delta-mcp://gateway/upstreams"
+_ERROR_FOR_OTHERS = "It was lost or did not start; the gateway's log says why."
 _LIST_ITEM: dict[str, JSON] = {
     "uri": STATUS_URI,
     "name": "upstreams",
@@ -30,15 +31,20 @@ def status_resource(
     """
 
     async def read(uri: str, context: Context) -> RawResult:
-        text = jsonrpc.encode([_describe(upstream.state, known(upstream.name)) for upstream in upstreams]).decode()
+        is_operator = context.principal is LOCAL
+        described = [_describe(upstream.state, known(upstream.name), is_operator) for upstream in upstreams]
+        text = jsonrpc.encode(described).decode()
         result: dict[str, JSON] = {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
         return RawResult(jsonrpc.encode(result), result)
 
     return RemoteResource(read, _LIST_ITEM)
 
 
-def _describe(state: UpstreamState, catalogue: UpstreamCatalogue | None) -> dict[str, JSON]:
-    """Returns a state for whoever may read resources: without the number of the process."""
+def _describe(state: UpstreamState, catalogue: UpstreamCatalogue | None, is_operator: bool) -> dict[str, JSON]:
+    """Returns a state for whoever may read resources: without the number of the process.
+
+    What a server wrote to its stderr, or an address, is for the user who started the gateway.
+    """
     described: dict[str, JSON] = {
         "name": state.name,
         "state": state.phase.value,
@@ -53,7 +59,7 @@ def _describe(state: UpstreamState, catalogue: UpstreamCatalogue | None) -> dict
     if state.retry_at is not None:
         described["retryAt"] = _time(state.retry_at)
     if state.last_error is not None:
-        described["lastError"] = state.last_error
+        described["lastError"] = state.last_error if is_operator else _ERROR_FOR_OTHERS
     if catalogue is not None and catalogue.left_out:
         described["leftOut"] = {**catalogue.left_out}
     return described

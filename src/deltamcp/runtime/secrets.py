@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import functools
 import html
 import json
 import re
@@ -16,13 +17,17 @@ from msgspec import Struct, structs
 from deltamcp.values import Text, ToolResult
 from deltamcp.work import Work
 
-_MIN_SECRET_CHARS = 6
+MIN_SECRET_CHARS = 6
 """Shorter secrets are not removed, as they would match in too many places."""
 _MIN_PATH_SECRET_CHARS = 16
 """Shorter parts of an address's path are names, not keys."""
-_SHORT_TEXT_CHARS = 1024
-"""One pass of a pattern is faster in shorter texts, and a search for each spelling in longer ones."""
-_SECRET_NAME = re.compile(r"auth|key|token|secret|passw|cookie|credential", re.IGNORECASE)
+_MAX_LEARNED = 256
+"""The secrets that are learnt while a program runs, such as tokens of logins; the oldest are forgotten."""
+_SECRET_NAME = re.compile(
+    r"auth|key|token|secret|pass(w|code|phrase|[_.-]|$)|pwd|cookie|credential|bearer|jwt|signature|private|webhook"
+    r"|(^|[_.-])(pat|dsn|sig)($|[_.-])",
+    re.IGNORECASE,
+)
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _JSON_CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _MARK = "..."
@@ -35,18 +40,49 @@ class Secrets:
     against a service that wants to reveal a secret, which can always spell it in another way.
     """
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        found = {spelling for text in texts if len(text) >= _MIN_SECRET_CHARS for spelling in _spellings(text)}
-        self._spellings = sorted(found, key=len, reverse=True)
-        self._spellings_in_json = [msgspec.json.encode(spelling)[1:-1] for spelling in self._spellings]
-        self._pattern = re.compile("|".join(map(re.escape, self._spellings)))
-        self._longest = max(map(len, self._spellings), default=0)
+    def __init__(self, texts: Iterable[str], words: Iterable[str] = ()) -> None:
+        """
+        Args:
+            words: Secrets that could be part of other words, and are removed only where they are none.
+        """
+        self._texts = {text for text in texts if len(text) >= MIN_SECRET_CHARS}
+        self._words = {word for word in words if len(word) >= MIN_SECRET_CHARS} - self._texts
+        self._learned: dict[str, set[str]] = {}
+
+    @functools.cached_property
+    def _spellings(self) -> list[str]:
+        """All that is searched for, the longest first; of words in a text, their own spelling is the last."""
+        found = {spelling for text in self._texts for spelling in _spellings(text)}
+        found.update({spelling for word in self._words for spelling in _spellings(word)} - self._words)
+        found.update(*self._learned.values())
+        return [*sorted(found, key=len, reverse=True), *sorted(self._words, key=len, reverse=True)]
+
+    @functools.cached_property
+    def _spellings_in_json(self) -> list[bytes]:
+        return [msgspec.json.encode(spelling)[1:-1] for spelling in self._spellings]
+
+    @functools.cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._spellings), default=0)
+
+    def learn(self, text: str) -> None:
+        """Adds a secret that was not known before, such as a token that was issued just now."""
+        if len(text) < MIN_SECRET_CHARS or text in self._learned:
+            return
+        if len(self._learned) >= _MAX_LEARNED:
+            del self._learned[next(iter(self._learned))]
+        self._learned[text] = _spellings(text)
+        for name in ("_spellings", "_spellings_in_json", "_longest"):
+            self.__dict__.pop(name, None)
 
     def redact(self, text: str) -> str:
-        if len(text) <= _SHORT_TEXT_CHARS:
-            return self._pattern.sub(_MARK, text) if self._spellings else text
         for spelling in self._spellings:
-            text = text.replace(spelling, _MARK)
+            if spelling not in text:
+                continue
+            if spelling in self._words:
+                text = re.sub(rf"(?<![\w.-]){re.escape(spelling)}(?![\w-]|\.\w)", _MARK, text)
+            else:
+                text = text.replace(spelling, _MARK)
         return text
 
     def redact_excerpt(self, text: str, is_whole: bool, max_chars: int) -> str:
@@ -150,15 +186,24 @@ def address_secrets(address: str) -> Iterator[str]:
 def named_secrets(texts: Mapping[str, str]) -> Iterator[str]:
     """Yields the secrets among texts by name, such as headers: those whose name says so, and what follows a scheme."""
     for name, text in texts.items():
-        if not _SECRET_NAME.search(name):
-            continue
-        if "cookie" in name.lower():
-            yield from (cookie.partition("=")[2] for cookie in text.split(";"))
-            continue
-        scheme, _, credentials = text.strip().partition(" ")
-        yield credentials or scheme
-        if scheme.lower() == "basic":
-            yield from _basic_secrets(credentials)
+        if is_secret_name(name):
+            yield from header_secrets(name, text)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the name of a variable, a header, an option or a parameter says that its value is a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def header_secrets(name: str, text: str) -> Iterator[str]:
+    """Yields the secrets in a header: its cookies, or its credentials without their scheme, and the password there."""
+    if "cookie" in name.lower():
+        yield from (cookie.partition("=")[2] for cookie in text.split(";"))
+        return
+    scheme, _, credentials = text.strip().partition(" ")
+    yield credentials or scheme
+    if scheme.lower() == "basic":
+        yield from _basic_secrets(credentials)
 
 
 def _basic_secrets(credentials: str) -> Iterator[str]:

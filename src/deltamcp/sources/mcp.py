@@ -12,6 +12,7 @@ from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.secrets import Secrets, address_secrets, named_secrets, variable_secrets
 from deltamcp.sources.environment import fill_variables, variable_values
 from deltamcp.upstreams.upstream import Upstream
+from deltamcp.upstreams.upstream_secrets import UpstreamSecrets, entry_values
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.values import JSON, ToolResult
 from deltamcp.work import WorkLimitError
@@ -60,8 +61,14 @@ class McpUpstream:
             ]
         )
         self._computations = computations
+        variables = {str(at): value for at, value in enumerate(variable_values(texts, environment))}
         self._upstream = Upstream(
-            name, entry, UpstreamSettings(idle_seconds=None), guard=guard, secrets=self._secrets, listen=False
+            name,
+            entry,
+            UpstreamSettings(idle_seconds=None),
+            guard=guard,
+            secrets=UpstreamSecrets(entry_values(entry, variables), [name]),
+            listen=False,
         )
 
     async def call(

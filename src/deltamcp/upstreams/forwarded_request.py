@@ -9,13 +9,13 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from deltamcp.calls.request_state import CONSENT_PREFIX
+from deltamcp.calls.request_state import CONSENT_PREFIX, LOGIN_PREFIX
 from deltamcp.context import Context, InputPending
 from deltamcp.dialects import modern, progressive_disclosure, tasks
 from deltamcp.errors import DeadlineError, InputDeclinedError, PeerError, UpstreamError
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.upstreams.parked_calls import ParkedCall, ParkedCalls
-from deltamcp.upstreams.relayed_messages import relay_log, relayed_question, request_owner
+from deltamcp.upstreams.relayed_messages import RelayedMessages, request_owner
 from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Era, InputRequest, RawResult, Terms
 
 if TYPE_CHECKING:
@@ -49,18 +49,18 @@ _NO_META: Mapping[str, JSON] = MappingProxyType({})
 class WaitingCaller:
     """A caller whose request waits, as the sender that an upstream asks: its client is asked at once."""
 
-    def __init__(self, context: Context, deadline: Deadline | None) -> None:
+    def __init__(self, context: Context, deadline: Deadline | None, messages: RelayedMessages) -> None:
         """`deadline` is that of the call, and does not run while the caller is asked."""
         self._context = context
         self._deadline = deadline
-        self.progress = context.progress
+        self._messages = messages
 
     @property
     def owner(self) -> Hashable:
         return request_owner(self._context)
 
     async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
-        question = relayed_question(method, params, self._context.terms)
+        question = self._messages.question(method, params, self._context.terms)
         try:
             if self._deadline is None:
                 answers = await self._context.ask(question=question)
@@ -75,7 +75,10 @@ class WaitingCaller:
         return answer
 
     async def log(self, params: dict[str, JSON]) -> None:
-        await relay_log(params, self._context)
+        await self._messages.relay_log(params, self._context)
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        await self._context.progress(progress, total, self._messages.progress(message))
 
     async def detach(self) -> None:
         await self._context.detach()
@@ -92,11 +95,13 @@ class ForwardedRequest:
         context: Context,
         in_use: Callable[[], AbstractContextManager[None]],
         timeout: float | None,
+        messages: RelayedMessages,
         meta: Mapping[str, JSON],
         options: Mapping[str, Any],
     ) -> None:
         """
         Args:
+            messages: Passes on what the upstream sends for people to read.
             meta: What this server says to the upstream itself, in the request's `_meta`.
             in_use: Keeps the upstream from being stopped while a call of it is parked.
             timeout: The seconds that the upstream has, without those in which the caller answers its questions; None
@@ -105,6 +110,7 @@ class ForwardedRequest:
         """
         self._client, self._method, self._params, self._context = client, method, params, context
         self._in_use, self._timeout, self._meta, self._options = in_use, timeout, meta, options
+        self._messages = messages
 
     async def perform(self, parked_calls: ParkedCalls) -> RawResult:
         if self._client.server.era is Era.MODERN:
@@ -112,7 +118,7 @@ class ForwardedRequest:
         if self._context.runs_again_with_answers:
             return await self._perform_parked(parked_calls)
         deadline = None if self._timeout is None else Deadline(self._timeout)
-        return await self._send(self._params, WaitingCaller(self._context, deadline), deadline)
+        return await self._send(self._params, WaitingCaller(self._context, deadline, self._messages), deadline)
 
     async def _send(
         self, params: Mapping[str, JSON], sender: WaitingCaller | ParkedCall, deadline: Deadline | None
@@ -148,7 +154,7 @@ class ForwardedRequest:
             sent, has_answered = {**self._params, **await self._answer(memo)}, True
         for _ in range(_MAX_ROUNDS):
             deadline = None if self._timeout is None else Deadline(self._timeout)
-            result = await self._send(sent, WaitingCaller(context, deadline), deadline)
+            result = await self._send(sent, WaitingCaller(context, deadline, self._messages), deadline)
             if result.fields.get("resultType") != "input_required":
                 return result
             memo = {"requests": _read_requests(result.fields.get("inputRequests"))}
@@ -156,7 +162,7 @@ class ForwardedRequest:
                 memo["state"] = result.fields["requestState"]
             # A client may send answers with its first request; those that did not do are not sent again.
             if memo["requests"] and context.runs_again_with_answers and has_answered:
-                raise InputPending(_relayed_questions(memo["requests"], context.terms), memo)
+                raise InputPending(_relayed_questions(memo["requests"], context.terms, self._messages), memo)
             sent, has_answered = {**self._params, **await self._answer(memo)}, True
         raise UpstreamError(f"The server asked for input {_MAX_ROUNDS} times in a row.")
 
@@ -164,7 +170,7 @@ class ForwardedRequest:
         """Returns what is added to the params when the request is sent again."""
         params: dict[str, JSON] = {"requestState": memo["state"]} if "state" in memo else {}
         if memo["requests"]:
-            params["inputResponses"] = await ask_caller(self._context, memo["requests"], memo)
+            params["inputResponses"] = await ask_caller(self._context, memo["requests"], memo, self._messages)
         return params
 
     # Upstreams of the handshake era, callers that answer by another request
@@ -185,16 +191,15 @@ class ForwardedRequest:
             if "visits" in memo:
                 await self._check_visits(memo["visits"])
             deadline = Deadline(_MAX_SECONDS if self._timeout is None else self._timeout)
-            call = ParkedCall(context, deadline)
+            call = ParkedCall(context, deadline, self._messages)
             call.start(self._send_detached(call, deadline))
         try:
             return await call.wait(parked_calls)
         except PeerError as error:
-            visits = _needed_visits(error)
+            visits = needed_visits(error)
             if not visits or "visits" in memo:  # the upstream may not see that the user was there
                 raise
-            requests = {key: relayed_question("elicitation/create", params, context.terms) for key, params in visits}
-            raise InputPending(requests, {"visits": dict(visits)}) from None
+            raise InputPending(self._visit_requests(dict(visits)), {"visits": dict(visits)}) from None
 
     async def _send_detached(self, call: ParkedCall, deadline: Deadline) -> RawResult:
         with self._in_use():
@@ -205,13 +210,16 @@ class ForwardedRequest:
         Raises:
             InputDeclinedError: the user does not want to open one of the URLs that the upstream named.
         """
-        requests = {key: InputRequest("elicitation/create", params) for key, params in visits.items()}
         try:
-            answers = await self._context.ask(**requests)
+            answers = await self._context.ask(**self._visit_requests(visits))
         except InputPending as pending:
             raise InputPending(pending.requests, {"visits": visits}) from None
         if not all(isinstance(answer, dict) and answer.get("action") == "accept" for answer in answers.values()):
             raise InputDeclinedError("The user did not open the address that the server needs visited.")
+
+    def _visit_requests(self, visits: dict[str, Any]) -> dict[str, InputRequest]:
+        ask, terms = self._messages.question, self._context.terms
+        return {key: ask("elicitation/create", params, terms) for key, params in visits.items()}
 
 
 async def forward(
@@ -222,6 +230,7 @@ async def forward(
     parked_calls: ParkedCalls,
     *,
     in_use: Callable[[], AbstractContextManager[None]],
+    messages: RelayedMessages,
     timeout: float | None = None,
     meta: Mapping[str, JSON] = _NO_META,
     **options: Any,
@@ -233,10 +242,11 @@ async def forward(
         UpstreamError: the upstream no longer waits for the answers that came, or asks what cannot be answered.
         PeerError, ConnectionLostError, DeadlineError: as `DeltaClient.forward`.
     """
-    return await ForwardedRequest(client, method, params, context, in_use, timeout, meta, options).perform(parked_calls)
+    request = ForwardedRequest(client, method, params, context, in_use, timeout, messages, meta, options)
+    return await request.perform(parked_calls)
 
 
-async def ask_caller(context: Context, requests: Any, memo: JSON) -> dict[str, JSON]:
+async def ask_caller(context: Context, requests: Any, memo: JSON, messages: RelayedMessages) -> dict[str, JSON]:
     """Returns a caller's answers to the `inputRequests` of an upstream, by their keys.
 
     Raises:
@@ -246,7 +256,7 @@ async def ask_caller(context: Context, requests: Any, memo: JSON) -> dict[str, J
     """
     read = _read_requests(requests)
     try:
-        answers = await context.ask(**_relayed_questions(read, context.terms))
+        answers = await context.ask(**_relayed_questions(read, context.terms, messages))
     except InputPending as pending:
         raise InputPending(pending.requests, memo) from None
     except PeerError as error:  # the client's, for which the upstream has no form
@@ -254,10 +264,10 @@ async def ask_caller(context: Context, requests: Any, memo: JSON) -> dict[str, J
     return {key: answers[_own_key(key)] for key in read}
 
 
-def _relayed_questions(requests: Mapping[str, Any], terms: Terms) -> dict[str, InputRequest]:
+def _relayed_questions(requests: Mapping[str, Any], terms: Terms, messages: RelayedMessages) -> dict[str, InputRequest]:
     try:
         return {
-            _own_key(key): relayed_question(request["method"], request.get("params") or {}, terms)
+            _own_key(key): messages.question(request["method"], request.get("params") or {}, terms)
             for key, request in requests.items()
         }
     except PeerError as error:
@@ -284,7 +294,7 @@ def _relayed_capabilities(terms: Terms, offered: Mapping[str, JSON]) -> dict[str
 
 def _own_key(key: str) -> str:
     """Returns the key under which a client is asked: the upstream's, unless it would pass for a question of ours."""
-    return f"upstream {key}" if key.startswith(CONSENT_PREFIX) else key
+    return f"upstream {key}" if key.startswith((CONSENT_PREFIX, LOGIN_PREFIX)) else key
 
 
 def _read_requests(requests: Any) -> dict[str, dict[str, JSON]]:
@@ -304,7 +314,7 @@ def _read_requests(requests: Any) -> dict[str, dict[str, JSON]]:
     return requests
 
 
-def _needed_visits(error: PeerError) -> list[tuple[str, dict[str, JSON]]]:
+def needed_visits(error: PeerError) -> list[tuple[str, dict[str, JSON]]]:
     """Returns the URLs that the user has to open first, as the params of elicitations with their keys."""
     found = error.data.get("elicitations") if isinstance(error.data, dict) else None
     if error.code != _URL_ELICITATION_REQUIRED or not isinstance(found, list):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from deltamcp.errors import FAULTS, Fault, InputDeclinedError, PeerError
 from deltamcp.runtime.local_sessions import LocalSessions
+from deltamcp.upstreams.relayed_messages import RelayedMessages
 from deltamcp.values import JSON
 
 
@@ -12,13 +13,19 @@ class OutsideRequest:
 
     owner: Hashable = None
 
-    def __init__(self, sessions: Callable[[], LocalSessions] = LocalSessions, roots: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        messages: RelayedMessages,
+        sessions: Callable[[], LocalSessions] = LocalSessions,
+        roots: Sequence[str] = (),
+    ) -> None:
         """
         Args:
+            messages: Passes on what the upstream sends for people to read.
             sessions: Returns the sessions of the local user.
             roots: The folders that the operator names, as URIs, where no client can be asked for them.
         """
-        self._sessions, self._roots = sessions, roots
+        self._messages, self._sessions, self._roots = messages, sessions, roots
 
     async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
         session = self._sessions().only
@@ -33,7 +40,9 @@ class OutsideRequest:
         raise PeerError(FAULTS[Fault.INVALID_PARAMS].handshake, "No request is open, so there is nobody to ask.")
 
     def log(self, params: dict[str, JSON]) -> None:
-        self._sessions().log(params)
+        shown = self._messages.log(params)
+        if shown is not None:
+            self._sessions().log(shown)
 
     async def detach(self) -> None:
         """Does nothing: no request has a stream."""

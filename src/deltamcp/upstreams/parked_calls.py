@@ -15,7 +15,7 @@ from msgspec import Struct
 from deltamcp.context import CAPABILITY, Context, InputPending
 from deltamcp.errors import FAULTS, Fault, PeerError, UpstreamError
 from deltamcp.runtime.deadline import Deadline
-from deltamcp.upstreams.relayed_messages import relay_log, relayed_question, request_owner
+from deltamcp.upstreams.relayed_messages import RelayedMessages, request_owner
 from deltamcp.values import JSON, InputRequest, RawResult
 
 _MAX_PER_ACCOUNT = 32
@@ -37,8 +37,9 @@ class _OpenQuestion(Struct):
 class ParkedCall:
     """A call at an upstream, as the sender that the upstream asks; it goes on while no request of its caller waits."""
 
-    def __init__(self, context: Context, deadline: Deadline) -> None:
+    def __init__(self, context: Context, deadline: Deadline, messages: RelayedMessages) -> None:
         """`deadline` is that of the call, and does not run while the caller is asked."""
+        self._messages = messages
         self.owner: Hashable = request_owner(context)
         self.account = context.terms.caller.account
         self._terms = context.terms
@@ -61,7 +62,7 @@ class ParkedCall:
     # What the upstream sends meanwhile
 
     async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
-        request = relayed_question(method, params, self._terms)
+        request = self._messages.question(method, params, self._terms)
         self._count += 1
         key = f"{CAPABILITY[method]}-{self._count}"
         question = _OpenQuestion(request, asyncio.get_running_loop().create_future())
@@ -75,11 +76,11 @@ class ParkedCall:
 
     async def log(self, params: dict[str, JSON]) -> None:
         if self._context is not None:
-            await relay_log(params, self._context)
+            await self._messages.relay_log(params, self._context)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if self._context is not None:
-            await self._context.progress(progress, total, message)
+            await self._context.progress(progress, total, self._messages.progress(message))
 
     async def detach(self) -> None:
         """Does nothing: callers whose calls are parked have no streams that they reconnect to."""

@@ -1,16 +1,34 @@
-"""What an upstream asks and logs while it performs a caller's request, in the form in which the caller can be told."""
+"""What an upstream asks, logs and reports while it performs a request, in the form in which the caller is told.
 
+A question of ours is one line, which begins with a word. One of an upstream begins with `[server NAME asks]`, and each
+further line of it with `|`, so that nothing an upstream sends can look like ours.
+"""
+
+import re
 import uuid
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
+from deltamcp.catalog.clean_text import clean, visible_line
 from deltamcp.context import CAPABILITY, Context, adapt_question
 from deltamcp.dialects import versions
 from deltamcp.dialects.methods import LOG_LEVELS
 from deltamcp.errors import FAULTS, Fault, InputDeclinedError, PeerError
+from deltamcp.runtime.secrets import Secrets
 from deltamcp.values import JSON, Era, InputRequest, Terms
+from deltamcp.work import Work, WorkLimitError
 
 _INVALID_PARAMS = FAULTS[Fault.INVALID_PARAMS].handshake
+_MAX_STEPS = 100_000
+"""The work of a search for secrets in what an upstream sends; what takes more is not passed on."""
+_MAX_PROGRESS_CHARS = 4_000
+_MAX_NAME_CHARS = 80
+_GAP = re.compile(r"[^\S\n]{5,}")
+"""Blanks that would move what follows them to where a line seems to begin."""
+_SHOWN_KEYS = frozenset({"title", "description"})
+"""The members of a form's schema that are for people to read."""
+_CHOICE_KEYS = ("const", "enum")
+"""Those that people read, and that a client sends back as they are."""
 
 
 def request_owner(context: Context) -> Hashable:
@@ -21,25 +39,138 @@ def request_owner(context: Context) -> Hashable:
     return caller.principal.key, caller.conversation
 
 
-def relayed_question(method: str, params: Mapping[str, JSON], terms: Terms) -> InputRequest:
-    """Returns a question of an upstream for a client, with all that the upstream wrote.
+class RelayedMessages:
+    """Passes on what one upstream sends for people to read: with its name, without credentials, nothing hidden."""
+
+    def __init__(self, name: str, credentials: Secrets, *, redacts_data: bool = False) -> None:
+        """
+        Args:
+            credentials: What of the upstream's entry nobody is told.
+            redacts_data: Whether that holds for addresses to open and for what models are asked, too.
+        """
+        shown = visible_line(name)[:_MAX_NAME_CHARS].translate({ord("["): "(", ord("]"): ")"})
+        self._name, self._credentials, self._redacts_data = shown, credentials, redacts_data
+
+    def question(self, method: str, params: Mapping[str, JSON], terms: Terms) -> InputRequest:
+        """Returns a question of the upstream for a client, with all that the upstream wrote.
+
+        Raises:
+            PeerError: the client cannot be asked this; the upstream can be told so.
+        """
+        if method not in CAPABILITY:
+            raise PeerError(FAULTS[Fault.UNKNOWN_METHOD].handshake, "Requests of this method are not passed on.")
+        try:
+            if method == "elicitation/create":
+                return _elicitation(InputRequest(method, self._shown_elicitation(params)), terms)
+            declared = terms.capabilities.get("sampling")
+            takes_tools = isinstance(declared, dict) and "tools" in declared
+            if method == "sampling/createMessage" and "tools" in params and not takes_tools:
+                raise PeerError(_INVALID_PARAMS, "The client does not support sampling with tools.")
+            return adapt_question(InputRequest(method, self._shown_params(method, params)), terms)
+        except InputDeclinedError as error:
+            raise PeerError(_INVALID_PARAMS, str(error)) from None
+        except WorkLimitError:
+            raise PeerError(_INVALID_PARAMS, "The request is too large to be passed on.") from None
+
+    def visit(self, params: Mapping[str, JSON]) -> dict[str, JSON]:
+        """Returns an address that the upstream wants visited, from the data of its error, for a client to show.
+
+        Raises:
+            PeerError: it cannot be shown.
+        """
+        try:
+            return self._shown_elicitation(params)
+        except WorkLimitError:
+            raise PeerError(_INVALID_PARAMS, "The request is too large to be passed on.") from None
+
+    def _shown_elicitation(self, params: Mapping[str, JSON]) -> dict[str, JSON]:
+        shown: dict[str, JSON] = self._credentials.redact_result(dict(params), Work(_MAX_STEPS))
+        message, url = shown.get("message", ""), params.get("url")
+        if not isinstance(message, str):
+            raise PeerError(_INVALID_PARAMS, "message must be a text.")
+        shown["message"] = self._said(message)
+        if isinstance(url, str):
+            if clean(url) != url or any(map(str.isspace, url)):
+                raise PeerError(_INVALID_PARAMS, "The URL has characters that no URL has.")
+            if not self._redacts_data:  # else the user could not open it
+                shown["url"] = url
+        if "requestedSchema" in shown:
+            work = Work(_MAX_STEPS)
+            shown["requestedSchema"] = _shown_schema(shown["requestedSchema"], work)
+        return shown
+
+    def _shown_params(self, method: str, params: Mapping[str, JSON]) -> dict[str, JSON]:
+        shown = dict(params)
+        if method != "sampling/createMessage":
+            return shown
+        if self._redacts_data:
+            shown = self._credentials.redact_result(shown, Work(4 * _MAX_STEPS))
+        prompt = shown.get("systemPrompt")
+        text = clean(self._credentials.redact(prompt)) if isinstance(prompt, str) else ""
+        return {**shown, "systemPrompt": f"[server {self._name} asks] {text}".rstrip()}
+
+    def _said(self, text: str) -> str:
+        return f"[server {self._name} asks] {_shown(text)}".rstrip()
+
+    def progress(self, message: str | None) -> str | None:
+        """Returns what the upstream says of its progress, with its name."""
+        if message is None:
+            return None
+        is_whole = len(message) <= _MAX_PROGRESS_CHARS
+        text = self._credentials.redact_excerpt(message[:_MAX_PROGRESS_CHARS], is_whole, _MAX_PROGRESS_CHARS)
+        return f"{self._name}: {_shown(text)}"
+
+    def log(self, params: Mapping[str, JSON]) -> dict[str, JSON] | None:
+        """Returns a log message of the upstream with its name before that of the logger; None if it is too large."""
+        logger = params.get("logger")
+        try:
+            shown: dict[str, JSON] = self._credentials.redact_result(dict(params), Work(_MAX_STEPS))
+        except WorkLimitError:
+            return None
+        name = visible_line(shown["logger"]) if isinstance(logger, str) and logger else ""
+        shown["logger"] = f"{self._name}/{name}" if name and name != self._name else self._name
+        if isinstance(shown.get("data"), str):
+            shown["data"] = _shown(shown["data"])
+        return shown
+
+    async def relay_log(self, params: Mapping[str, JSON], context: Context) -> None:
+        """Sends a log message of the upstream to the caller, if it wants messages of this level."""
+        shown = self.log(params) if params.get("level") in LOG_LEVELS else None
+        if shown is not None:
+            await context.log(shown["level"], shown.get("data"), shown["logger"])
+
+
+def _shown(text: str) -> str:
+    """Returns a text without hidden characters, whose further lines begin with a mark that no text of ours has."""
+    return _GAP.sub("    ", clean(text)).replace("\n", "\n| ")
+
+
+def _shown_schema(schema: Any, work: Work) -> Any:
+    """Returns the schema of a form with all texts as people can be shown them.
 
     Raises:
-        PeerError: the client cannot be asked this; the upstream can be told so.
+        PeerError: a name or a choice, which clients send back as they are, has hidden characters or several lines.
     """
-    if method not in CAPABILITY:
-        raise PeerError(FAULTS[Fault.UNKNOWN_METHOD].handshake, f"{method[:100]} is not passed on.")
-    question = InputRequest(method, dict(params))
-    try:
-        if method == "elicitation/create":
-            return _elicitation(question, terms)
-        declared = terms.capabilities.get("sampling")
-        takes_tools = isinstance(declared, dict) and "tools" in declared
-        if method == "sampling/createMessage" and "tools" in params and not takes_tools:
-            raise PeerError(_INVALID_PARAMS, "The client does not support sampling with tools.")
-        return adapt_question(question, terms)
-    except InputDeclinedError as error:
-        raise PeerError(_INVALID_PARAMS, str(error)) from None
+    work.spend()
+    match schema:
+        case dict():
+            for text in (*schema, *_choices(schema)):
+                if isinstance(text, str) and _shown(text) != text:
+                    raise PeerError(_INVALID_PARAMS, "requestedSchema has names or choices with hidden characters.")
+            return {
+                key: _shown(value) if key in _SHOWN_KEYS and isinstance(value, str) else _shown_schema(value, work)
+                for key, value in schema.items()
+            }
+        case list():
+            return [_shown(value) if isinstance(value, str) else _shown_schema(value, work) for value in schema]
+        case _:
+            return schema
+
+
+def _choices(schema: dict[str, Any]) -> Iterator[Any]:
+    for key in _CHOICE_KEYS:
+        value = schema.get(key)
+        yield from value if isinstance(value, list) else (value,)
 
 
 def _elicitation(question: InputRequest, terms: Terms) -> InputRequest:
@@ -61,10 +192,3 @@ def _is_form(schema: Any) -> bool:
     if not isinstance(properties, dict) or not isinstance(schema.get("required", []), list):
         return False
     return all(isinstance(field, dict) for field in properties.values())
-
-
-async def relay_log(params: Mapping[str, JSON], context: Context) -> None:
-    """Sends a log message of an upstream to the caller, if it wants messages of this level."""
-    level, name = params.get("level"), params.get("logger")
-    if level in LOG_LEVELS:
-        await context.log(level, params.get("data"), name if isinstance(name, str) else None)

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +22,21 @@ from deltamcp.errors import (
     UpstreamError,
 )
 from deltamcp.limits import Limits
-from deltamcp.runtime.secrets import Secrets
+from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.local_sessions import LocalSessions
 from deltamcp.runtime.turns import Turns
-from deltamcp.upstreams.forwarded_request import forward
+from deltamcp.upstreams.forwarded_request import forward, needed_visits
 from deltamcp.upstreams.outside_request import OutsideRequest
 from deltamcp.upstreams.parked_calls import ParkedCalls
+from deltamcp.upstreams.relayed_messages import RelayedMessages
 from deltamcp.upstreams.upstream_catalogue import KINDS, UpstreamCatalogue
 from deltamcp.upstreams.upstream_client import NotReadyError, UpstreamClient
 from deltamcp.upstreams.upstream_clients import UpstreamClients
-from deltamcp.upstreams.upstream_secrets import entry_secrets
+from deltamcp.upstreams.upstream_secrets import UpstreamSecrets, entry_values
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.upstreams.upstream_state import Phase, UpstreamState
 from deltamcp.values import JSON, LOCAL, Era, Kind, LogLevel, Principal, RawResult
+from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ _MAX_SENDS = 3
 _MAX_ERROR_CHARS = 500
 _MAX_ERROR_STEPS = 100_000
 """The work of a search for secrets in the data of an error; data that takes more is left out."""
+_MAX_MESSAGE_CHARS = 32_000
+"""What is passed on of the message of an error."""
 _ABANDON_SECONDS = 5.0
 _SHORTEST_TTL_SECONDS = 60.0
 """How often the lists of a server that runs are fetched again, at the most, because it says that they are outdated."""
@@ -68,8 +73,12 @@ class Upstream:
         settings: UpstreamSettings = UpstreamSettings(),  # noqa: B008 - it is frozen
         *,
         guard: "ProcessGuard | None" = None,
-        secrets: Secrets | None = None,
+        secrets: UpstreamSecrets | None = None,
+        redacts_results: bool = False,
+        computations: Computations | None = None,
         parked_calls: ParkedCalls | None = None,
+        local_sessions: Callable[[], LocalSessions] = LocalSessions,
+        roots: Sequence[str] = (),
         options_for: Callable[[Principal], Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> None:
@@ -77,8 +86,12 @@ class Upstream:
         Args:
             entry: An entry of an `mcpServers` file, with its variables filled in.
             guard: Ends the server's process if this one is killed.
-            secrets: What errors and logs must not show; what the entry shows to be secret unless given.
+            secrets: What nobody is told; by default the values of the entry.
+            redacts_results: Whether results must not show them either; errors never do.
+            computations: Searches large results for them.
             parked_calls: Where calls wait for answers of their callers; those of all upstreams of a server.
+            local_sessions: Returns the sessions of the local user, who is told what it sends outside of calls.
+            roots: As of `OutsideRequest`.
             options_for: Returns options of the `DeltaClient` that differ by principal, such as credentials; each
                 principal then has a connection of its own.
             options: Further options of the `DeltaClient`.
@@ -88,10 +101,13 @@ class Upstream:
         """
         self.name = name
         self._parked_calls = ParkedCalls(Limits().input_seconds) if parked_calls is None else parked_calls
-        options.setdefault("sender", OutsideRequest())
         self._settings = settings
-        self._secrets = secrets or Secrets(entry_secrets(entry))
-        self._redact = self._secrets.redact
+        self.secrets = secrets or UpstreamSecrets(entry_values(entry), [name])
+        self._redact = self.secrets.redact
+        self._redacts_results = redacts_results
+        self._computations = computations or Computations(Limits().work_steps)
+        self._messages = RelayedMessages(name, self.secrets.credentials, redacts_data=redacts_results)
+        options["sender"] = OutsideRequest(self._messages, local_sessions, roots)
 
         def make_client(principal: Principal) -> UpstreamClient:
             own = dict(options) if options_for is None else {**options, **options_for(principal)}
@@ -168,7 +184,10 @@ class Upstream:
         try:
             with connection.in_use():
                 async with self._turn(context, timeout):
-                    return await self._send(connection, method, params, context, repeatable, timeout, options)
+                    result = await self._send(connection, method, params, context, repeatable, timeout, options)
+            if self._redacts_results or result.fields.get("isError") is True:
+                return await self._without_secrets(result, context)
+            return result
         except DeadlineError:
             seconds = "too long" if timeout is None else f"longer than {timeout:g} s"
             raise self._failure(f"took {seconds}; {_AGAIN if repeatable else _CHECK}") from None
@@ -208,11 +227,33 @@ class Upstream:
 
     def _remote_error(self, error: PeerError, method: str) -> RemoteError:
         """Returns the upstream's error for the caller, without secrets."""
+        visits = needed_visits(error)
         try:
-            data = self._secrets.redact_result(error.data, Work(_MAX_ERROR_STEPS))
-        except WorkLimitError:
+            if visits:  # a client shows them as it shows questions
+                shown = [self._messages.visit(params) for _, params in visits]
+                error = PeerError(error.code, str(error), {**error.data, "elicitations": shown})
+            data = self.secrets.all.redact_result(error.data, Work(_MAX_ERROR_STEPS))
+        except (PeerError, WorkLimitError):
             data = None
-        return RemoteError(PeerError(error.code, self._redact(str(error)), data), method)
+        text = str(error)
+        is_whole = len(text) <= _MAX_MESSAGE_CHARS
+        text = self.secrets.all.redact_excerpt(text[:_MAX_MESSAGE_CHARS], is_whole, _MAX_MESSAGE_CHARS)
+        return RemoteError(PeerError(error.code, text, data), method)
+
+    async def _without_secrets(self, result: RawResult, context: Context) -> RawResult:
+        """
+        Raises:
+            UpstreamError: the result is too large to be searched for secrets.
+        """
+        try:
+            fields = await self._computations.run(
+                context.terms.caller.account, lambda work: self.secrets.all.redact_result(result.fields, work)
+            )
+        except WorkLimitError:
+            raise UpstreamError(
+                f"The server {self.name} behind this operation answered with too much; ask for less."
+            ) from None
+        return result if fields is result.fields else RawResult(jsonrpc.encode(fields), fields)
 
     def _failure(self, what: str) -> UpstreamError:
         return UpstreamError(f"The server {self.name} behind this operation {what}", retryable=True)
@@ -243,6 +284,7 @@ class Upstream:
                     context,
                     self._parked_calls,
                     in_use=connection.in_use,
+                    messages=self._messages,
                     timeout=timeout,
                     repeatable=repeatable,
                     **options,
@@ -313,7 +355,7 @@ class Upstream:
                 client.forget_lists()
                 server = client.server
                 has = server.capabilities.keys()
-                catalogue = UpstreamCatalogue(
+                listed = UpstreamCatalogue(
                     server.raw,
                     server.protocol,
                     await client.describe() if "tools" in has else [],
@@ -322,7 +364,7 @@ class Upstream:
                     await client.prompts() if "prompts" in has else [],
                 )
                 self._await_expiry(principal, connection, client)
-                return catalogue.within_bounds()
+            return await asyncio.to_thread(listed.within_bounds().without, self.secrets.credentials)
         finally:
             self._fetches[principal.owner] -= 1
             self._fetches += Counter()  # without those that are 0

@@ -6,7 +6,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from deltamcp.runtime.secrets import Secrets
 from deltamcp.values import JSON, Kind
+from deltamcp.work import unlimited_work
 
 KINDS: Mapping[str, tuple[Kind, ...]] = {
     "tools": (Kind.TOOLS,),
@@ -14,6 +16,8 @@ KINDS: Mapping[str, tuple[Kind, ...]] = {
     "prompts": (Kind.PROMPTS,),
 }
 """The lists that a server has, by its capability, which is also what its notifications of changes name."""
+_NAMES: Mapping[str, str] = {"tools": "name", "resources": "uri", "templates": "uriTemplate", "prompts": "name"}
+"""What requests name an item by, by its list."""
 
 MAX_NAME_CHARS = 128
 """The longest name of a tool or a prompt that is taken; MCP 2025-11-25, "Tool Names", has no longer ones."""
@@ -31,7 +35,7 @@ class UpstreamCatalogue(Struct, frozen=True):
     templates: list[dict[str, JSON]] = []
     prompts: list[dict[str, JSON]] = []
     left_out: dict[str, int] = {}
-    """How many items are left out that the upstream lists, by list; see `within_bounds`."""
+    """How many items are left out that the upstream lists, by list; see `within_bounds` and `without`."""
 
     @property
     def capabilities(self) -> dict[str, JSON]:
@@ -57,6 +61,21 @@ class UpstreamCatalogue(Struct, frozen=True):
             return self
         left_out = {kind: count for kind, count in left_out.items() if count}
         return replace(self, tools=kept["tools"], prompts=kept["prompts"], left_out=left_out)
+
+    def without(self, credentials: Secrets) -> "UpstreamCatalogue":
+        """Returns the catalogue without credentials of the upstream's entry; an item that is named by one is left out
+        and counted, as no request could name it."""
+        shown: UpstreamCatalogue = credentials.redact_result(self, unlimited_work())
+        if shown is self:
+            return self
+        kept: dict[str, list[dict[str, JSON]]] = {}
+        left_out = dict(self.left_out)
+        for kind, key in _NAMES.items():
+            pairs = [*zip(getattr(self, kind), getattr(shown, kind), strict=True)]
+            kept[kind] = [item for before, item in pairs if item.get(key) == before.get(key)]
+            if len(kept[kind]) < len(pairs):
+                left_out[kind] = left_out.get(kind, 0) + len(pairs) - len(kept[kind])
+        return replace(shown, **kept, left_out=left_out)
 
 
 def _is_named_too_long(item: Mapping[str, JSON]) -> bool:

@@ -17,6 +17,7 @@ from deltamcp.dialects import tasks
 from deltamcp.errors import ClientError, ConnectionLostError, PeerError, UnreachableError, UpstreamError
 from deltamcp.upstreams.forwarded_request import ask_caller, forward
 from deltamcp.upstreams.parked_calls import ParkedCalls
+from deltamcp.upstreams.relayed_messages import RelayedMessages
 from deltamcp.values import JSON, Era, RawResult
 from deltamcp.wire import jsonrpc
 
@@ -39,6 +40,7 @@ async def call_tool(
     parked_calls: ParkedCalls,
     *,
     in_use: Callable[[], AbstractContextManager[None]],
+    messages: RelayedMessages,
     task_support: str = "",
     **options: Any,
 ) -> RawResult:
@@ -52,8 +54,8 @@ async def call_tool(
         InputPending, UpstreamError, PeerError, ConnectionLostError, DeadlineError: as `forward`; an upstream that
             cancelled its task is an `UpstreamError`, too.
     """
-    resume = functools.partial(forward, parked_calls=parked_calls, in_use=in_use)
-    follow = functools.partial(_await_task, client, context, str(params.get("name")), resume)
+    resume = functools.partial(forward, parked_calls=parked_calls, in_use=in_use, messages=messages)
+    follow = functools.partial(_await_task, client, context, str(params.get("name")), resume, messages)
     memo = context.memo
     if isinstance(memo, dict) and "parked" in memo and _TASK in memo:
         async with _task_of_caller(client, memo[_TASK]):
@@ -65,7 +67,7 @@ async def call_tool(
     is_long = task_support == "required" or (task_support == "optional" and context.promise_id is not None)
     as_task = server.takes_tasks and is_long
     sent = {**params, "task": {}} if as_task else params
-    result = await forward(client, method, sent, context, parked_calls, in_use=in_use, **options)
+    result = await forward(client, method, sent, context, parked_calls, in_use=in_use, messages=messages, **options)
     if as_task and "task" in result.fields:
         return await follow(parse_task(result.fields["task"]))
     if server.era is Era.MODERN and result.fields.get("resultType") == "task":
@@ -74,19 +76,25 @@ async def call_tool(
 
 
 async def _await_task(
-    client: DeltaClient, context: Context, name: str, forward_request: ForwardRequest, state: CallState
+    client: DeltaClient,
+    context: Context,
+    name: str,
+    forward_request: ForwardRequest,
+    messages: RelayedMessages,
+    state: CallState,
 ) -> RawResult:
     """Asks for a task as often as the upstream wants to be asked, until it has ended or asks the caller something."""
     protocol = _CallerTasks(client, context, forward_request)
-    pending = PendingCall(name, state, lambda: protocol, _CallerAnswers(context, state.token), _no_reply, _no_value)
+    answers = _CallerAnswers(context, state.token, messages)
+    pending = PendingCall(name, state, lambda: protocol, answers, _no_reply, _no_value)
     changes = 0
     async with _task_of_caller(client, state.token), aclosing(pending.updates()) as updates:
         async for one in updates:
             changes += 1
             if one.progress is not None:
-                await context.progress(one.progress, one.total, one.message)
+                await context.progress(one.progress, one.total, messages.progress(one.message))
             elif one.message is not None:  # MCP's tasks have words, and no figures
-                await context.progress(changes, None, one.message)
+                await context.progress(changes, None, messages.progress(one.message))
     if pending.state.error is not None:
         raise peer_error(pending.state.error)
     if pending.state.result is None:
@@ -149,15 +157,16 @@ class _CallerTasks:
 class _CallerAnswers(ClientCallbacks):
     """Answers the questions of a task by asking the caller."""
 
-    def __init__(self, context: Context, token: str | None) -> None:
+    def __init__(self, context: Context, token: str | None, messages: RelayedMessages) -> None:
         super().__init__(None, None, None)
         self._context = context
         self._token = token
+        self._messages = messages
 
     async def retry_params(self, result: Mapping[str, JSON]) -> dict[str, JSON]:
         requests = result["inputRequests"]
         memo = {_TASK: self._token, "requests": requests}
-        return {"inputResponses": await ask_caller(self._context, requests, memo)}
+        return {"inputResponses": await ask_caller(self._context, requests, memo, self._messages)}
 
 
 def _without_related_task(result: RawResult) -> RawResult:

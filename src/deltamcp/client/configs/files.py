@@ -45,8 +45,8 @@ class ConfiguredServer(Struct, frozen=True):
     """`command` with `args`, `env` and `cwd`, or `url` with `headers`; variables are expanded."""
     skip_reason: str | None = None
     """Why the server must not be started, as the end of a sentence; None if it may be."""
-    filled: tuple[str, ...] = ()
-    """The values of variables and secrets in the entry, which must not be shown."""
+    filled: dict[str, str] = {}
+    """The values of variables and secrets in the entry, which must not be shown, by their names."""
 
 
 def find_servers(
@@ -220,4 +220,4 @@ def parse_server(name: str, host: str, path: Path, raw: Any, expander: VariableE
         return ConfiguredServer(
             name, host, path, entry, f"{DISABLED}, and {expander.missing_text}" if expander.missing_text else DISABLED
         )
-    return ConfiguredServer(name, host, path, entry, expander.missing_text, tuple(expander.filled))
+    return ConfiguredServer(name, host, path, entry, expander.missing_text, expander.filled)

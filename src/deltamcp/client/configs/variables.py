@@ -44,8 +44,8 @@ class VariableExpander:
         self.machine = machine
         self.workspace = workspace
         self._missing: dict[str, None] = {}
-        self.filled: dict[str, None] = {}
-        """The values of variables and secrets that were filled in, in their order."""
+        self.filled: dict[str, str] = {}
+        """The values of variables and secrets that were filled in, by their names."""
         self._builtin_values = {
             "workspaceFolder": str(workspace),
             "workspaceFolderBasename": workspace.name,
@@ -90,7 +90,7 @@ class VariableExpander:
             return self._builtin_values[name]
         value = self._find(name)
         if value is not None:
-            self.filled[value] = None
+            self.filled[name] = value
             return value
         if default is None:
             self._missing[name[:100]] = None

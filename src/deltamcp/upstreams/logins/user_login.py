@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from deltamcp.calls.request_state import LOGIN_PREFIX
 from deltamcp.client.links.token_source import TokenSource
 from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 from deltamcp.client.oauth.server_access import ServerAccess, server_key
@@ -9,6 +10,8 @@ from deltamcp.client.oauth.token_storage import TokenStorage, UserStorage
 from deltamcp.context import Context
 from deltamcp.errors import InputDeclinedError, UnauthorizedError, UpstreamError
 from deltamcp.upstreams.logins.browser_login import BrowserLogin
+from deltamcp.upstreams.logins.learnt_storage import LearntStorage
+from deltamcp.upstreams.upstream_secrets import UpstreamSecrets
 
 
 class LoginPlace(Protocol):
@@ -44,15 +47,17 @@ class ThisMachine:
 class UserLogin:
     """The tokens that one user has for one upstream. No token of another user, or for another server, is among them."""
 
-    def __init__(self, name: str, url: str, storage: TokenStorage, place: LoginPlace) -> None:
+    def __init__(self, name: str, url: str, storage: TokenStorage, place: LoginPlace, secrets: UpstreamSecrets) -> None:
         """
         Args:
             name: The upstream's.
             url: Its address.
+            secrets: What nobody is told; it learns the user's tokens.
         """
         self._name = name
         self._url = server_key(url)
-        self._storage = storage
+        self._redact = secrets.redact
+        self._storage = storage = LearntStorage(storage, secrets)
         self._place = place
         self.oauth: OAuth = _StoredOAuth(self, storage)
         """For the client that talks to the upstream: it uses and renews what is stored, and asks nobody."""
@@ -85,7 +90,7 @@ class UserLogin:
             login = await self._begin()
             address = await self._place.open(login, self._name, context)
             answer = await context.elicit_url(
-                f"Log in at {self._name} to use its tools.", address, key=f"login {self._name}"
+                f"Log in at {self._name} to use its tools.", address, key=f"{LOGIN_PREFIX}{self._name}"
             )
             if not answer.accepted:
                 raise UpstreamError(f"{self._name} was not called: the user did not log in there.")
@@ -93,7 +98,7 @@ class UserLogin:
         except InputDeclinedError:
             raise UpstreamError(self._sentence(address)) from None
         except UnauthorizedError as error:
-            raise UpstreamError(str(error)) from None
+            raise UpstreamError(self._redact(str(error))) from None
         self._refused = None
 
     async def _begin(self) -> BrowserLogin:
@@ -113,7 +118,7 @@ class UserLogin:
     def _sentence(self, address: str) -> str:
         """Returns what a user does whose client cannot ask for it."""
         if isinstance(self._place, ThisMachine):
-            return f"{self._name} wants you to log in. Run: delta-mcp login {self._url}"
+            return f"{self._name} wants you to log in. Run: delta-mcp login {self._redact(self._url)}"
         return f"{self._name} wants you to log in at {address}; then call again."
 
     async def close(self) -> None:
@@ -121,9 +126,9 @@ class UserLogin:
             self._pending.cancel()
 
 
-def local_login(name: str, url: str) -> UserLogin:
+def local_login(name: str, url: str, secrets: UpstreamSecrets) -> UserLogin:
     """Returns the login of the user who started this process, as `delta-mcp login` stores it."""
-    return UserLogin(name, url, UserStorage(), ThisMachine())
+    return UserLogin(name, url, UserStorage(), ThisMachine(), secrets)
 
 
 class _StoredOAuth(OAuth):
