@@ -165,7 +165,9 @@ async def test_a_promise_needs_the_scopes_of_its_operation(era: str, method: str
         pytest.skip("2026-07-28 has no tasks/result")
     server = make_server()
     queue_for(server)
-    capable = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+    capable: dict[str, Any] = {
+        "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    }
     meta = capable if era == "modern" else {}
     async with serve_scopes(era, server, BOTH) as client:
         _, _, made = await client.ask("tools/call", name="sum_salaries", arguments={}, task={}, _meta=meta)

@@ -114,8 +114,3 @@ async def test_a_uri_that_fits_templates_in_many_ways_waits_for_its_turn(monkeyp
     async with server.engine.lifespan.running():
         await asyncio.gather(*(perform() for _ in range(10)))
     assert len(begun) == len(set(begun)) == 10
-
-
-def test_whoever_opens_another_session_has_no_other_turn():
-    session = Caller(None, "s1", account="conversation s1", opener="address 10.0.0.6")  # type: ignore[arg-type]
-    assert session.account == MALLORY.account
