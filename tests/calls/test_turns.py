@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
-from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.view import View
 from deltamcp.values import Caller, CallTool, Complete, Describe, Era, GetPrompt, Kind, ListItems, ReadResource, Terms
 from tests.support.engine_calls import SilentChannel
@@ -98,14 +97,14 @@ async def test_ten_unknown_names_are_compared_in_ten_turns(monkeypatch):
 async def test_a_uri_that_fits_templates_in_many_ways_waits_for_its_turn(monkeypatch):
     server = make()
     iterations, begun = LoopIterations(), []
-    found = Catalog.resource_at
+    found = View.resource_at
 
-    def resource_at(catalog: Catalog, uri: str, work: Any) -> Any:
+    def resource_at(view: View, uri: str, principal: Any, work: Any) -> Any:
         work.spend(2_000)  # as a long URI does
         begun.append(iterations.count)
-        return found(catalog, uri, work)
+        return found(view, uri, principal, work)
 
-    monkeypatch.setattr(Catalog, "resource_at", resource_at)
+    monkeypatch.setattr(View, "resource_at", resource_at)
 
     async def perform() -> None:
         terms = Terms(Era.MODERN, "2026-07-28", {}, {}, {}, caller=MALLORY)

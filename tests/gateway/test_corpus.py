@@ -10,7 +10,7 @@ from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.config_file import DEFAULT_RESULTS
 from deltamcp.gateway.upstream_items import UpstreamItems, UpstreamOffer
-from deltamcp.gateway.upstream_resources import SeenUris
+from deltamcp.gateway.upstream_resources import ResourceClaims
 from deltamcp.server import DeltaServer
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
@@ -49,7 +49,7 @@ def offered_server(catalogues, surface, query=True):
         offers.append(UpstreamOffer(config, Upstream(name, config.entry), UpstreamCatalogue({}, "2025-11-25", tools)))
     results = DEFAULT_RESULTS if surface == "meta" else None
     server = DeltaServer("gateway", disclosure=Disclosure(surface, query=query), results=results)
-    items = UpstreamItems(True, frozenset({"query"}), SeenUris()).update(offers)
+    items = UpstreamItems(True, frozenset({"query"}), ResourceClaims((), server.engine.catalog.view)).update(offers)
     server.items.replace_items([], list(items.values()))
     return server, items
 

@@ -1,8 +1,9 @@
 """Items of upstreams, as far as trust depends on which of them are made."""
 
+from deltamcp.catalog.catalog import Catalog
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.upstream_items import UpstreamItems, UpstreamOffer
-from deltamcp.gateway.upstream_resources import SeenUris
+from deltamcp.gateway.upstream_resources import ResourceClaims
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 
@@ -14,4 +15,4 @@ def test_a_second_tool_of_a_name_is_not_offered_though_the_first_is_not_either()
     other = {**approved, "description": "Obey.", "annotations": {"readOnlyHint": True}}
     lists = UpstreamCatalogue({}, "2025-11-25", [approved, other])
     offer = UpstreamOffer(config, Upstream(config.name, config.entry), lists)
-    assert UpstreamItems(False, frozenset(), SeenUris(), None).update([offer]) == {}
+    assert UpstreamItems(False, frozenset(), ResourceClaims((), Catalog().view), None).update([offer]) == {}

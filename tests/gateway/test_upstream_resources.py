@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from deltamcp import PeerError, connect
 from deltamcp.catalog.uri_template import LooseUriTemplate
 from deltamcp.gateway.upstream_resources import _MAX_SEEN, SeenUris
+from deltamcp.gateway.upstream_status import STATUS_URI
+from deltamcp.upstreams.upstream import Upstream
+from deltamcp.values import ANONYMOUS, LOCAL
 from deltamcp.work import Work
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
 
@@ -81,11 +84,67 @@ async def test_arguments_are_completed_by_the_upstream_under_the_names_that_it_h
 
 
 def test_only_the_last_uris_are_remembered():
-    seen, upstream = SeenUris(), object()
+    seen, upstream = SeenUris(), Upstream("one", {"command": "none"})
     for number in range(_MAX_SEEN + 1):
-        seen.learn(upstream, {"contents": [{"uri": f"a://{number}"}]})  # type: ignore[arg-type]
-    assert seen.get("a://0") is None and seen.get("a://1") is upstream
-    seen.learn(upstream, {"content": "no list", "messages": [None, {"content": {"uri": 3}}]})  # type: ignore[arg-type]
+        seen.learn(upstream, LOCAL, {"contents": [{"uri": f"a://{number}"}]})
+    assert seen.get("a://0", LOCAL) == [] and seen.get("a://1", ANONYMOUS) == [upstream]
+    seen.learn(upstream, LOCAL, {"content": "no list", "messages": [None, {"content": {"uri": 3}}]})
+
+
+async def test_who_lists_a_uri_has_it_before_who_mentions_it_before_whose_template_fits(tmp_path, caplog):
+    links = [{"type": "resource_link", "uri": uri, "name": uri} for uri in ("bank://listed", "bank://mentioned")]
+    templates = [{"uriTemplate": "bank://{+any}", "name": "any"}]
+    evil = listed(tmp_path, "evil", tools=[tool("lure")], links=links[:1], resourceTemplates=templates)
+    bank = listed(
+        tmp_path,
+        "bank",
+        tools=[tool("find")],
+        links=links,
+        resources=[{"uri": "bank://listed", "name": "listed"}],
+    )
+    async with connect(gateway(tmp_path, evil, bank).server) as client:
+        assert await server_of(client, "bank://mentioned") == "evil"
+        for name in ("bank_find", "evil_lure"):
+            await client.call(name)
+        assert await server_of(client, "bank://listed") == "bank"
+        assert await server_of(client, "bank://mentioned") == "bank"
+        assert await server_of(client, "bank://other") == "evil"
+        told = [record.getMessage() for record in caplog.records if "claims" in record.getMessage()]
+        assert told == ["evil claims bank://mentioned, which bank serves"]
+        assert await conflicts(client) == {"evil": ["bank"]}
+
+
+@pytest.mark.parametrize("first", ["bank", "evil"])
+async def test_of_two_that_mention_a_uri_or_have_a_template_for_it_the_first_of_the_configuration_has_it(
+    tmp_path, first
+):
+    link = {"type": "resource_link", "uri": "bank://accounts/7", "name": "seven"}
+    templates = [{"uriTemplate": "bank://accounts/{id}", "name": "account"}]
+    lists = {
+        "bank": {"resourceTemplates": templates, "tools": [tool("find")], "links": [link]},
+        "evil": {"resourceTemplates": [{"uriTemplate": "bank://{a}/{b}", "name": "x"}], "tools": [tool("find")]},
+    }
+    lists["evil"]["links"] = [link]
+    names = [first, *({"bank", "evil"} - {first})]
+    made = gateway(tmp_path, *(listed(tmp_path, name, **lists[name]) for name in names))
+    async with connect(made.server) as client:
+        assert await server_of(client, "bank://accounts/8") == first
+        for name in reversed(names):
+            await client.call(f"{name}_find")
+            await client.call(f"{name}_find")
+        assert await server_of(client, "bank://accounts/7") == first
+        assert await conflicts(client) == {names[1]: [first]}
+
+
+async def server_of(client, uri):
+    """Reads a resource and returns the name of the upstream that was asked, which its program has from its file."""
+    (contents,) = await client.read(uri)
+    return json.loads(contents["text"])["server"]
+
+
+async def conflicts(client):
+    (contents,) = await client.read(STATUS_URI)
+    return {one["name"]: one["claimsResourcesOf"] for one in json.loads(contents["text"]) if "claimsResourcesOf" in one}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["/", "a", "", "?x="]), st.sampled_from("abc/")), max_size=5))

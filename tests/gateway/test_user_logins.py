@@ -110,10 +110,11 @@ async def test_two_principals_use_their_own_logins_and_never_the_gateways_tokens
             for user, token in tokens.items()
         }
         assert [tool.name for tool in await clients["alice"].tools()] == ["log_in_books"]
-        await clients["alice"].call("log_in_books")
-        for client in clients.values():
+        for user, client in clients.items():
+            assert "whoami" not in {tool.name for tool in await client.tools()}, "another's login lists nothing"
+            await client.call("log_in_books")
             await until_listed(client, "whoami")
-        assert (await clients["bob"].call("whoami"))[0] == "bob"  # he logs in now
+            assert (await client.call("whoami"))[0] == user
         calls = [clients[user].call("whoami") for _ in range(10) for user in ("alice", "bob")]
         found = await asyncio.gather(*calls)
         assert [one[0] for one in found] == ["alice", "bob"] * 10

@@ -59,7 +59,8 @@ def main(file: Path) -> None:
                 notify("notifications/resources/updated", uri=params["arguments"]["uri"])
             result = {"content": [{"type": "text", "text": json.dumps(params)}, *listed.get("links", [])]}
         elif method == "resources/read":
-            result = {"contents": [{"uri": params["uri"], "text": json.dumps({**params, "subscribed": subscribed})}]}
+            told = {**params, "subscribed": subscribed, "server": file.stem}
+            result = {"contents": [{"uri": params["uri"], "text": json.dumps(told)}]}
         elif method == "prompts/get":
             result = {"messages": [{"role": "user", "content": {"type": "text", "text": json.dumps(params)}}]}
         elif method == "completion/complete":

@@ -9,7 +9,7 @@ a failure with an id under which the server's log has the traceback; clients see
 import contextlib
 import functools
 import hashlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
 from deltamcp.calls.call_log import CallLog
@@ -112,7 +112,8 @@ class Engine:
         self.hub = hub
         self.computations = computations
         self.dialects = Dialects(info, cache_seconds, catalog.view, limits.input_seconds)
-        self.capabilities = Capabilities(catalog, info, instructions)
+        catalog.instructions = instructions
+        self.capabilities = Capabilities(catalog, info)
         self.lifespan = hooks.lifespan
         self.local_sessions = LocalSessions()
         self.rates = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
@@ -151,11 +152,9 @@ class Engine:
             lambda: self.promise_calls,
             disclosure_observers,
         )
-        self._lists = Lists(catalog, self.capabilities, changes, search, computations, disclosure_observers)
-        self._resources = Resources(
-            catalog, self.capabilities, runner, continuation, changes, computations, cache_seconds
-        )
-        self._prompts = Prompts(catalog, self.capabilities, self._lists, runner)
+        self._lists = Lists(self.capabilities, changes, search, computations, disclosure_observers)
+        self._resources = Resources(self.capabilities, runner, continuation, changes, computations, cache_seconds)
+        self._prompts = Prompts(self.capabilities, self._lists, runner)
 
     @functools.cached_property
     def replica(self) -> Replica | None:
@@ -218,6 +217,24 @@ class Engine:
         self, ask: EngineAsk, terms: Terms, channel: Channel, request_id: RequestId
     ) -> Coroutine[Any, Any, Outcome]:
         """Returns a coroutine that performs an ask; transports themselves serve sessions and subscriptions."""
+        if self.catalog.prepare is not None:
+            return self._perform_prepared(self.catalog.prepare, ask, terms, channel, request_id)
+        return self._perform(ask, terms, channel, request_id)
+
+    async def _perform_prepared(
+        self,
+        prepare: Callable[[Principal], Awaitable[None]],
+        ask: EngineAsk,
+        terms: Terms,
+        channel: Channel,
+        request_id: RequestId,
+    ) -> Outcome:
+        await prepare(terms.caller.principal)
+        return await self._perform(ask, terms, channel, request_id)
+
+    def _perform(
+        self, ask: EngineAsk, terms: Terms, channel: Channel, request_id: RequestId
+    ) -> Coroutine[Any, Any, Outcome]:
         request = RequestContext(terms, self.catalog.view(terms.caller.principal), channel, request_id)
         match ask:
             case CallTool():
@@ -235,11 +252,11 @@ class Engine:
             case Complete():
                 return self._prompts.complete(ask, request)
             case Discover():
-                return _answer(Answer(self.capabilities.about()))
+                return _answer(Answer(self.capabilities.about(terms.caller.principal)))
             case Ping():
                 return _answer(Answer(Done()))
             case RedeemPromise() | GetPromise() | AnswerPromise() | CancelPromise():
-                if self.promise_calls is None or not self.capabilities.gives_promises:
+                if self.promise_calls is None or not self.capabilities.gives_promises(terms.caller.principal):
                     return _answer(tasks.refuse_ask(terms))
                 return self.promise_calls.perform(ask, request)
             case _:
@@ -251,7 +268,10 @@ class Engine:
         if requested.tokens and self.promise_calls is not None:
             with contextlib.suppress(StoreError):  # it is not told of any, and may ask for them
                 tokens = await self.promise_calls.own_tokens(requested.tokens, caller)
-        return Filter(self.capabilities.offered_kinds(requested.kinds), requested.uris, tokens)
+        if self.catalog.prepare is not None:
+            await self.catalog.prepare(caller.principal)
+        kinds = self.capabilities.offered_kinds(requested.kinds, caller.principal)
+        return Filter(kinds, requested.uris, tokens)
 
     def _call_tool(self, ask: CallTool, request: RequestContext) -> Coroutine[Any, Any, Outcome]:
         if request.view.withholds:
@@ -263,7 +283,8 @@ class Engine:
         if operation is not None:
             if operation.promise_policy != "never":
                 return self._call_promised(operation, ask, request)
-            if ask.promise is not None and ask.promise.at_once and self.capabilities.gives_promises:
+            principal = request.terms.caller.principal
+            if ask.promise is not None and ask.promise.at_once and self.capabilities.gives_promises(principal):
                 return _answer(tasks.refuse_task(ask.name))
             return self._tool_calls.call(operation, ask, request, None)
         meta = request.view.meta_tools.get(ask.name)

@@ -9,7 +9,6 @@ from deltamcp.calls.observers import DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.requested_root import accept_root
-from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.similar_names import MIN_SIMILARITY
 from deltamcp.catalog.view import View, did_you_mean
@@ -45,7 +44,6 @@ class Lists:
 
     def __init__(
         self,
-        catalog: Catalog,
         capabilities: Capabilities,
         changes: ChangeDelivery,
         search: OperationSearch,
@@ -55,13 +53,12 @@ class Lists:
         self._search = search
         self._computations = computations
         self._observers = observers
-        self._catalog = catalog
         self._capabilities = capabilities
         self._changes = changes
 
     async def list_items(self, ask: ListItems, request: RequestContext) -> Outcome:
         is_lite = request.terms.result_shape is ResultShape.MCP_LITE  # which has no capabilities to say so before
-        if not is_lite and not self._capabilities.offers(ask.kind):
+        if not is_lite and not self._capabilities.offers(ask.kind, request.terms.caller.principal):
             return Failure(Fault.UNKNOWN_METHOD, f"This server offers no {ask.kind.value}.")
         view = request.view
         terms = request.terms
@@ -123,8 +120,8 @@ class Lists:
             return _unknown_in_mcp_lite(kind, name, view)
         items: dict[str, Mapping[str, Any]] = {
             "tool": view.operations,
-            "prompt": self._catalog.prompts,
-            "template": self._catalog.templates,
+            "prompt": view.prompts,
+            "template": view.templates,
         }
         operation = view.find(name) if kind == "tool" else None
         nearest = [operation.name] if operation is not None else view.nearest_names(name[:200], items[kind])

@@ -30,6 +30,8 @@ class ObservedCall:
     def __init__(self, name: str, is_known: bool, arguments: dict[str, JSON], request: RequestContext) -> None:
         self.name = name
         """The operation's id, or the name that the caller sent if there is no such operation."""
+        self.label = name
+        """A name for figures that everybody may see: of an operation that only some are offered, its category's."""
         self.is_known = is_known
         """Whether the operation exists and the caller may see it."""
         self.arguments = arguments

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.function_shape import is_async
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.view import FoundOperation, View
+from deltamcp.catalog.view import FoundOperation, OperationIndex, View
 from deltamcp.runtime.computations import Computations
 
 if TYPE_CHECKING:
@@ -37,34 +37,31 @@ class OperationSearch:
     def __init__(
         self, catalog: Catalog, embedder: "Embedder | None", weight: float, computations: Computations
     ) -> None:
-        self._catalog = catalog
         self._computations = computations
         self._embeddings = _Embeddings(catalog, embedder, weight) if embedder is not None else None
-        self._building: asyncio.Future[SearchIndex] | None = None
+        self._building: dict[OperationIndex, asyncio.Future[SearchIndex]] = {}
 
     async def find(
         self, view: View, queries: list[str], limit: int, names: Set[str], caller: Hashable
     ) -> dict[str, list[FoundOperation]]:
         """Returns for each query up to `limit` operations of `names`, best first, up to where relevance stops."""
         vectors = await self._embeddings.embed_queries(queries) if self._embeddings is not None else None
-        if self._building is None and self._catalog.unindexed_count > _MAX_INDEXED_ON_LOOP:
-            self._building = asyncio.ensure_future(asyncio.to_thread(self._catalog.search_index))
-            self._building.add_done_callback(self._finish_build)
+        index = view.index
+        if index not in self._building and index.unindexed_count > _MAX_INDEXED_ON_LOOP:
+            building = self._building[index] = asyncio.ensure_future(asyncio.to_thread(index.search_index))
+            building.add_done_callback(lambda _: self._building.pop(index))
         found: dict[str, list[FoundOperation]] = {}
         for number, query in enumerate(queries):
             await self._computations.take_turn(caller)  # one query takes up to 15 ms, with 10,000 operations
             # Shielded: the thread goes on if this call is cancelled, and no call may read the index meanwhile.
-            while self._building is not None:
-                await asyncio.shield(self._building)
+            while index in self._building:
+                await asyncio.shield(self._building[index])
                 await self._computations.take_turn(caller)
             if vectors is None or self._embeddings is None:
                 found[query] = view.search(query, limit, names)
             else:
                 found[query] = self._embeddings.search(view, query, vectors[number], limit, names)
         return found
-
-    def _finish_build(self, _: "asyncio.Future[SearchIndex]") -> None:
-        self._building = None
 
 
 class _Embeddings:

@@ -119,12 +119,15 @@ class PromiseOutcomes:
 
     async def _abandon(self, key: str, cancelled: PromiseRecord) -> None:
         """Ends what a run left elsewhere for the next one, which does not come."""
-        operation = self._catalog.operations.get(cancelled.operation)
         call = await self._store.read_call(key, cancelled)
-        if operation is None or operation.abandon is None or call is None:
+        if call is None:
+            return
+        principal = call.principal.restore()
+        operation = self._catalog.of(principal).operations.get(cancelled.operation)
+        if operation is None or operation.abandon is None:
             return
         try:
-            await operation.abandon(cancelled.memo, call.principal.restore())
+            await operation.abandon(cancelled.memo, principal)
         except Exception:
             logger.exception("what the promise %s waits for could not be ended", shown_key(key))
 

@@ -194,6 +194,8 @@ class PromiseRuns:
             self._limits.promise_seconds,
             call.arguments if call.unresolved is None else call.unresolved,
         )
+        if self._catalog.prepare is not None:
+            await self._catalog.prepare(terms.caller.principal)
         view = self._catalog.view(terms.caller.principal)
         request = RequestContext(terms, view, channel, f"promise {shown_key(key)}", run)
         refused = refuse_withheld((started.operation,), request) if view.withholds else None

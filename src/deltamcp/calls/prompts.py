@@ -7,7 +7,6 @@ from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.catalog.argument_problem import InvalidArgumentsError
-from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
 from deltamcp.errors import Fault
@@ -19,16 +18,15 @@ from deltamcp.values import JSON, NO_INPUTS, Answer, Complete, Completion, Failu
 class Prompts:
     """Answers `prompts/get` and `completion/complete`."""
 
-    def __init__(self, catalog: Catalog, capabilities: Capabilities, lists: Lists, runner: FunctionRunner) -> None:
-        self._catalog = catalog
+    def __init__(self, capabilities: Capabilities, lists: Lists, runner: FunctionRunner) -> None:
         self._capabilities = capabilities
         self._lists = lists
         self._runner = runner
 
     async def get(self, ask: GetPrompt, request: RequestContext) -> Outcome:
-        if not self._capabilities.offers(Kind.PROMPTS):
+        if not self._capabilities.offers(Kind.PROMPTS, request.terms.caller.principal):
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no prompts.")
-        prompt = self._catalog.prompts.get(ask.name)
+        prompt = request.view.prompts.get(ask.name)
         if prompt is None:
             return await self._lists.unknown("prompt", ask.name, request)
         try:
@@ -46,13 +44,13 @@ class Prompts:
         return await self._runner.perform(f"The prompt {ask.name}", key, ask.inputs, request, fill)
 
     async def complete(self, ask: Complete, request: RequestContext) -> Outcome:
-        if not self._catalog.completions and not self._catalog.declares_completions:
+        if not self._capabilities.completes(request.terms.caller.principal):
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no completions.")
         items: Mapping[str, Prompt | Resource]
-        items = self._catalog.prompts if ask.kind == "prompt" else self._catalog.templates
+        items = request.view.prompts if ask.kind == "prompt" else request.view.templates
         if ask.target not in items:
             return await self._lists.unknown(ask.kind, ask.target, request)
-        registered = self._catalog.completions.get((ask.kind, ask.target, ask.argument))
+        registered = request.view.completions.get((ask.kind, ask.target, ask.argument))
         completer = registered or items[ask.target].completer(ask.argument)
         if completer is None:
             return Answer(Completion([], total=0, has_more=False))

@@ -11,7 +11,6 @@ from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.requested_root import accept_root
 from deltamcp.catalog import discovery
 from deltamcp.catalog.argument_problem import InvalidArgumentsError
-from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.view import did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
@@ -38,7 +37,6 @@ class Resources:
 
     def __init__(
         self,
-        catalog: Catalog,
         capabilities: Capabilities,
         runner: FunctionRunner,
         continuation: Continuation,
@@ -46,7 +44,6 @@ class Resources:
         computations: Computations,
         cache_seconds: float,
     ) -> None:
-        self._catalog = catalog
         self._capabilities = capabilities
         self._runner = runner
         self._continuation = continuation
@@ -79,7 +76,7 @@ class Resources:
         return Answer(await self._changes.deliver_contents(outcome.value, call, root))
 
     async def _read_whole(self, ask: ReadResource, request: RequestContext) -> Outcome:
-        if not self._capabilities.offers(Kind.RESOURCES):
+        if not self._capabilities.offers(Kind.RESOURCES, request.terms.caller.principal):
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no resources.")
         missing = Failure(Fault.RESOURCE_NOT_FOUND, f"There is no resource at {ask.uri[:200]}.", {"uri": ask.uri})
         try:
@@ -90,7 +87,7 @@ class Resources:
             answer = await self._read_operation(ask.uri, request)
             if answer is not None:
                 return answer
-            unlisted = self._catalog.find_unlisted(ask.uri)
+            unlisted = request.view.find_unlisted(ask.uri, request.terms.caller.principal)
             if unlisted is None:
                 return missing
             found = unlisted, {}
@@ -116,12 +113,13 @@ class Resources:
         return await self._runner.perform(f"The resource {ask.uri[:200]}", key, ask.inputs, request, read)
 
     async def _find(self, uri: str, request: RequestContext) -> tuple[Resource, dict[str, str]] | None:
-        """Finds the resource at a URI as the catalogue does, and raises what it raises."""
+        """Finds the resource at a URI as the view does, and raises what it raises."""
+        principal = request.terms.caller.principal
         try:
-            return self._catalog.resource_at(uri, Work(_FIRST_STEPS))
+            return request.view.resource_at(uri, principal, Work(_FIRST_STEPS))
         except WorkLimitError:
             await self._computations.take_turn(request.terms.caller.account)
-            return self._catalog.resource_at(uri, Work(_MATCH_STEPS))
+            return request.view.resource_at(uri, principal, Work(_MATCH_STEPS))
 
     async def _read_operation(self, uri: str, request: RequestContext) -> Outcome | None:
         """Reads the tree of operations, a category or an operation; returns None if the URI names none of these."""

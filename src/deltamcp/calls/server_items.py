@@ -170,6 +170,21 @@ class ServerItems:
                 self.add(item)
         self._catalog.sort([(_kind(item), _item_name(item)) for item in new])
 
+    def make_catalog(self, items: Sequence[Operation | Resource | Prompt]) -> Catalog:
+        """Returns a catalogue of other items, for principals that are offered those in place of the server's own.
+
+        An item that is not allowed is left out. The caller may use any thread.
+        """
+        catalog = self._catalog.empty_copy()
+        for item in items:
+            try:
+                if isinstance(item, Operation) and self._catalog.operations.get(item.name) is not item:
+                    self._check(item)
+                catalog.add(item)
+            except ConfigurationError as error:
+                logger.warning("an item is left out of what a principal is offered: %s", error)
+        return catalog
+
     def add_completer(self, key: CompletionKey, completer: Completer) -> None:
         self._catalog.completions[key] = completer
         for mount_point in self._mount_points:

@@ -56,6 +56,8 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
+OWN_OPERATION = "(own)"
+"""Stands in place of an operation that only some are offered, after its category, in figures that others may see."""
 _NAME_CHARS = 256
 """The characters of an unknown name that observers get, which is the longest name of a tool."""
 
@@ -320,7 +322,10 @@ class ToolCalls:
 def _observe(
     operation: Operation, ask: CallTool, request: RequestContext, observers: list[CallObserver]
 ) -> list[Observation]:
-    observations = [Observation(ObservedCall(operation.id, True, ask.arguments, request), observers)]
+    call = ObservedCall(operation.id, True, ask.arguments, request)
+    if operation.is_own:
+        call.label = f"{operation.id.partition('.')[0]}.{OWN_OPERATION}"
+    observations = [Observation(call, observers)]
     origin = operation.origin
     while origin is not None:  # to a mounted server's observers the operation has the id that it has there
         mounted_call = ObservedCall(origin.item.id, True, ask.arguments, request)

@@ -4,7 +4,7 @@ import copy
 import functools
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from deltamcp.catalog.completer import Completer
@@ -15,13 +15,11 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.registration import source_line
 from deltamcp.catalog.resource import Resource
-from deltamcp.catalog.uri_template import LooseUriTemplate
 from deltamcp.catalog.view import SharedItems, View
 from deltamcp.catalog.withheld_operations import WithheldOperations
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy, resolve_policy
 from deltamcp.values import LOCAL, Kind, Principal
-from deltamcp.work import Work
 
 if TYPE_CHECKING:
     from deltamcp.catalog.search.index import SearchIndex
@@ -61,8 +59,18 @@ class Catalog:
         self._scopes: frozenset[str] = frozenset()
         self._views: dict[_ViewKey | None, View] = {}
         self._unindexed: dict[str, Operation | None] = {}
-        self.find_unlisted: Callable[[str], Resource | None] = lambda uri: None
-        """Finds the resource at a URI that is not listed and that no template fits."""
+        self.own: Callable[[Principal], Catalog] | None = None
+        """Returns the catalogue of a principal, where principals are offered different items; else all see this one."""
+        self.prepare: Callable[[Principal], Awaitable[None]] | None = None
+        """Makes what `own` returns for a principal, where that takes a while; it is called before each request."""
+        self.is_public = True
+        """Whether caches may share the lists of callers that see the same."""
+        self.instructions: str | None = None
+        """A text that tells the model how to use the server."""
+        self.find_mentioned: Callable[[str, Principal], Resource | None] = lambda uri, principal: None
+        """Finds the resource at a URI that is not listed to a principal, and that it was told of."""
+        self.find_unlisted: Callable[[str, Principal], Resource | None] = lambda uri, principal: None
+        """Finds the resource at a URI that is not listed to a principal, and that no template fits."""
         self.declares_completions = False
         """Whether items may complete their arguments themselves."""
         self.declared_kinds: frozenset[Kind] = frozenset()
@@ -71,6 +79,8 @@ class Catalog:
         """The lines that summarize what was registered at some time, as `Directory` keeps them."""
         self.version = 0
         """Increases with every change."""
+        self._promises = -1, False
+        """Whether an operation may answer with a promise, in a version of the catalogue."""
 
     def add(self, item: Operation | Resource | Prompt) -> Kind:
         """Registers an item and returns the kind of list it belongs to.
@@ -217,8 +227,23 @@ class Catalog:
     def restore(self, snapshot: dict[str, Any]) -> None:
         vars(self).update(snapshot)
 
+    def of(self, principal: Principal) -> "Catalog":
+        """Returns what a principal is offered, of which its view has what its scopes allow."""
+        return self if self.own is None else self.own(principal)
+
     def view(self, principal: Principal = LOCAL) -> View:
         """Returns the view of a principal."""
+        return self.of(principal).scoped_view(principal)
+
+    def empty_copy(self) -> "Catalog":
+        """Returns a catalogue for other items of the same server."""
+        made = Catalog("", self._page_size, self.disclosure)
+        made.scheme, made.is_public = self.scheme, self.is_public
+        made._resolved_policy, made._may_cut_results = self._resolved_policy, self._may_cut_results
+        return made
+
+    def scoped_view(self, principal: Principal) -> View:
+        """Returns what the scopes of a principal allow of this catalogue."""
         key: _ViewKey | None = None
         if self._scopes:
             key = (principal.scopes & self._scopes, principal.step_up & self._scopes, principal.is_authenticated)
@@ -234,19 +259,36 @@ class Catalog:
         known = granted | step_up if is_authenticated else granted
         visible = {name: item for name, item in self.operations.items() if item.scopes <= known}
         withheld = {name: item for name, item in self.operations.items() if not item.scopes <= granted}
-        shared_items = SharedItems(self.resources, self.templates, self.prompts, self.absences)
+        shared_items = SharedItems(
+            self.resources,
+            self.templates,
+            self.prompts,
+            self.absences,
+            self.completions,
+            lambda uri, principal: self.find_mentioned(uri, principal),
+            lambda uri, principal: self.find_unlisted(uri, principal),
+        )
         return View(
             visible,
             shared_items,
             self.disclosure,
             self.scheme,
             self._page_size,
-            self.search_index,
-            not self._scopes,
+            self,
+            self.is_public and not self._scopes,
             self._resolved_policy,
             WithheldOperations(withheld if is_authenticated else {}, granted),
             self.content_lines,
         )
+
+    @property
+    def gives_promises(self) -> bool:
+        """Whether an operation may answer with a promise."""
+        version, found = self._promises
+        if version != self.version:
+            found = any(operation.promise_policy != "never" for operation in self.operations.values())
+            self._promises = self.version, found
+        return found
 
     @property
     def unindexed_count(self) -> int:
@@ -271,23 +313,6 @@ class Catalog:
                     tool = {**tool, "description": " ".join([tool.get("description", ""), *operation.keywords])}
                 self._search_index.put(name, tool, group, operation.id)
         return self._search_index
-
-    def resource_at(self, uri: str, work: Work) -> tuple[Resource, dict[str, str]] | None:
-        """Finds the resource at a URI, and the values of its template's variables.
-
-        Raises:
-            WorkLimitError: too many templates have too many ways to fit.
-        """
-        resource = self.resources.get(uri)
-        if resource is not None:
-            return resource, {}
-        # Templates that are not understood fit more than they should, so that they come last.
-        for template in sorted(self.templates.values(), key=lambda one: isinstance(one.template, LooseUriTemplate)):
-            assert template.template is not None, "self.templates has only templates"
-            values = template.template.match(uri, work)
-            if values is not None:
-                return template, values
-        return None
 
     def registered_label(self, code: types.CodeType) -> str | None:
         """Names the tool, resource or prompt that a function's code belongs to, for reports about it."""

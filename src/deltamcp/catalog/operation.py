@@ -116,6 +116,7 @@ class Operation:
         "has_own_summary",
         "id",
         "is_direct",
+        "is_own",
         "keywords",
         "name",
         "origin",
@@ -160,6 +161,8 @@ class Operation:
         self._declared = declared
         self.origin: Any = None
         """Where the operation was registered, if its server is mounted."""
+        self.is_own = False
+        """Whether it is offered only to principals that an upstream lists it to, so that figures do not name it."""
         self.abandon: Callable[[JSON, Principal], Awaitable[None]] | None = None
         """Ends what the function left elsewhere for a principal, by its memo, when it asked what nobody will answer."""
         self.function = function

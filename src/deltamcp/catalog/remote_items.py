@@ -58,6 +58,7 @@ class RemoteOperation(Operation):
     def with_name(self, name: str, id_: str, policy: ResultPolicy | None) -> "RemoteOperation":
         named = RemoteOperation(self.function, self._definition, **self._named_options(name, id_, policy))
         named.abandon = self.abandon
+        named.is_own = self.is_own
         return named
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:

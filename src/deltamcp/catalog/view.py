@@ -2,12 +2,13 @@
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Set
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
 from deltamcp import tokens
 from deltamcp.catalog import lite_tools, meta_tools, tool_text
+from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.directory import Directory
 from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts, definition_tokens
 from deltamcp.catalog.meta_tools import MetaTool
@@ -16,9 +17,11 @@ from deltamcp.catalog.operation_resources import OperationResources
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.similar_names import SimilarNames
+from deltamcp.catalog.uri_template import LooseUriTemplate
 from deltamcp.catalog.withheld_operations import WithheldOperations
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.values import JSON, Kind, Manifest, Page, ResultShape, Surface
+from deltamcp.values import JSON, Kind, Manifest, Page, Principal, ResultShape, Surface
+from deltamcp.work import Work
 
 if TYPE_CHECKING:
     from deltamcp.catalog.search.index import Hit, SearchIndex
@@ -36,12 +39,28 @@ _MAX_COMPARED_NAMES = 1000
 
 
 class SharedItems(msgspec.Struct, frozen=True):
-    """The resources, templates and prompts of a server, which are the same for every caller."""
+    """The resources, templates and prompts of a catalogue, whatever the scopes of its callers."""
 
     resources: Mapping[str, Resource]
     templates: Mapping[str, Resource]
     prompts: Mapping[str, Prompt]
     absences: Mapping[str, str] = {}
+    completions: Mapping[tuple[str, str, str], Completer] = {}
+    find_mentioned: Callable[[str, Principal], Resource | None] = lambda uri, principal: None
+    find_unlisted: Callable[[str, Principal], Resource | None] = lambda uri, principal: None
+
+
+class OperationIndex(Protocol):
+    """Has the search index of the operations of a catalogue."""
+
+    @property
+    def unindexed_count(self) -> int:
+        """The number of changes that the index lacks; each takes 0.07 ms at the next search."""
+        ...
+
+    def search_index(self) -> "SearchIndex":
+        """Applies pending changes to the search index and returns it."""
+        ...
 
 
 class FoundOperation(NamedTuple):
@@ -62,7 +81,7 @@ class View:
         disclosure: Disclosure,
         scheme: str,
         page_size: int | None,
-        index: "Callable[[], SearchIndex]",
+        index: OperationIndex,
         shared: bool,
         policy: ResolvedPolicy | None,
         withheld: WithheldOperations = WithheldOperations({}, frozenset()),  # noqa: B008 - it does not change
@@ -70,7 +89,7 @@ class View:
     ) -> None:
         """
         Args:
-            index: Returns the search index, up to date.
+            index: Has the search index of the catalogue.
             shared: Whether every caller has this view, so that caches may share its lists.
             policy: The server's result policy; None where it has none.
             withheld: The operations that the caller may not call, as far as it may know of them.
@@ -84,7 +103,7 @@ class View:
         self._disclosure = disclosure
         self._scheme = scheme
         self._page_size = page_size
-        self._search_index = index
+        self.index = index
         self._shared = shared
         self._server_policy = policy
         self._content_lines = content_lines
@@ -106,6 +125,45 @@ class View:
         absences = self._shared_items.absences
         return absences.get(name) or absences.get(name.replace("/", ".")) or "" if absences else ""
 
+    @property
+    def templates(self) -> Mapping[str, Resource]:
+        return self._shared_items.templates
+
+    @property
+    def prompts(self) -> Mapping[str, Prompt]:
+        return self._shared_items.prompts
+
+    @property
+    def completions(self) -> Mapping[tuple[str, str, str], Completer]:
+        """What completes arguments, by "prompt" or "template", its name and the argument."""
+        return self._shared_items.completions
+
+    def resource_at(self, uri: str, principal: Principal, work: Work) -> tuple[Resource, dict[str, str]] | None:
+        """Finds the resource at a URI, and the values of its template's variables.
+
+        Raises:
+            WorkLimitError: too many templates have too many ways to fit.
+        """
+        items = self._shared_items
+        resource = items.resources.get(uri) or items.find_mentioned(uri, principal)
+        if resource is not None:
+            return resource, {}
+        for template in self._sorted_templates:
+            assert template.template is not None, "it is a template"
+            values = template.template.match(uri, work)
+            if values is not None:
+                return template, values
+        return None
+
+    @functools.cached_property
+    def _sorted_templates(self) -> list[Resource]:
+        """Templates that are not understood fit more than they should, so that they come last."""
+        return sorted(self.templates.values(), key=lambda one: isinstance(one.template, LooseUriTemplate))
+
+    def find_unlisted(self, uri: str, principal: Principal) -> Resource | None:
+        """Finds the resource at a URI that is not listed and that no template fits."""
+        return self._shared_items.find_unlisted(uri, principal)
+
     @functools.cached_property
     def _by_id(self) -> dict[str, Operation]:
         return {operation.id: operation for operation in self.operations.values()}
@@ -125,7 +183,7 @@ class View:
 
     def search(self, query: str, limit: int, names: Set[str]) -> list[FoundOperation]:
         """Finds the operations among `names` that fit a query, best first, up to where relevance stops."""
-        index = self._search_index()
+        index = self.index.search_index()
         return self.found_operations(index.search(query, limit, None if len(names) == len(index) else names))
 
     def found_operations(self, hits: "Iterable[Hit]") -> list[FoundOperation]:

@@ -57,6 +57,8 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     sync_seconds: Seconds = 5.0
     auth: Literal["oauth"] | None = None
     """Whether the server wants its users to log in: then each principal has a login and a connection of its own."""
+    shared_login: bool = False
+    """Whether callers over HTTP whom nobody authenticates have the login of the user who started the gateway."""
     process_for: Literal["all", "principal"] = "all"
     """Whether all callers share one process or connection, or each principal has its own."""
     redact_results: bool | None = None

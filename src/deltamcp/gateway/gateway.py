@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from deltamcp.calls.observers import CallObserver
+from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool
@@ -21,11 +22,14 @@ from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway_instructions import gateway_instructions
 from deltamcp.gateway.known_catalogues import KnownCatalogues
 from deltamcp.gateway.ledger.ledger import Ledger
+from deltamcp.gateway.own_offer import OwnOffer, SharedOffer
+from deltamcp.gateway.principal_catalogues import OwnList, PrincipalCatalogues
 from deltamcp.gateway.resource_subscriptions import ResourceSubscriptions
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.quarantine import Quarantine
-from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer, log_in_operations
-from deltamcp.gateway.upstream_resources import SeenUris, UnlistedResources, UpstreamResource
+from deltamcp.gateway.trust.principal_review import PrincipalReviews
+from deltamcp.gateway.trust.quarantine import AdmittedItems, Quarantine, item_names
+from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamItems, UpstreamOffer, log_in_operations
+from deltamcp.gateway.upstream_resources import ResourceClaims, UnlistedResources, UpstreamResource
 from deltamcp.gateway.upstream_status import status_resource, upstream_figures
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import Change, OwnChange
@@ -39,6 +43,7 @@ from deltamcp.upstreams.logins.login_upstream import LoginUpstream
 from deltamcp.upstreams.logins.sealed_logins import KEEP_SECONDS, SealedLogins
 from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.upstream import Upstream
+from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.upstreams.upstream_secrets import UpstreamSecrets
 from deltamcp.values import LOCAL, Kind, Principal
 from deltamcp.version import VERSION
@@ -98,13 +103,20 @@ class Gateway:
             lifespan=self._run,
             observers=observers if ledger is None else (*observers, ledger),
         )
-        logins = [one for one in self.upstreams.values() if isinstance(one, LoginUpstream)]
-        status = status_resource(self.upstreams.values(), lambda name: self._known.get(name))
-        self._own_items: list[Item] = [*log_in_operations(logins), *([] if config.disclosure == "full" else [status])]
-        if logins:
+        self._logins = {name: one for name, one in self.upstreams.items() if isinstance(one, LoginUpstream)}
+        self._principals: PrincipalCatalogues | None = None
+        """What principals with logins of their own are offered; None while the server does not run."""
+        self._claims = ResourceClaims(names, lambda principal: self.server.engine.catalog.view(principal))
+        status = status_resource(self.upstreams.values(), self._known_to, self._claims.contested)
+        self._own_items: list[Item] = [
+            *log_in_operations(list(self._logins.values())),
+            *([] if config.disclosure == "full" else [status]),
+        ]
+        if self._logins:
             self.server.pages = self._login_pages.pages
         self._cache_folder = cache_folder or user_folder("cache") / "catalogues"
-        self._quarantine = Quarantine(approvals or Approvals(), self.upstreams)
+        self._approvals = approvals or Approvals()
+        self._quarantine = Quarantine(self._approvals, self.upstreams)
         cache = CatalogueCache(self._cache_folder)
         self._known = KnownCatalogues(
             config.upstreams,
@@ -115,9 +127,17 @@ class Gateway:
             self._pass_on,
             config.max_age_seconds,
         )
-        seen = SeenUris()
-        self._unlisted = UnlistedResources(seen, status)
-        self._upstream_items = UpstreamItems(config.has_prefix, _RESERVED_NAMES, seen, config.results)
+        self._unlisted = UnlistedResources(self._claims, status)
+        self._upstream_items = UpstreamItems(config.has_prefix, _RESERVED_NAMES, self._claims, config.results)
+        self._own_offer = OwnOffer(
+            config.upstreams,
+            self.upstreams,
+            self._upstream_items,
+            self._own_items,
+            self._claims,
+            status,
+            self.server.items.make_catalog,
+        )
         self._items: list[Item] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_new_lists = False
@@ -125,6 +145,7 @@ class Gateway:
         self._resource_subscriptions: ResourceSubscriptions | None = None
         for one in config.upstreams:
             self.upstreams[one.name].on_change = functools.partial(self._receive_change, one.name)
+            self.upstreams[one.name].on_own_change = functools.partial(self._receive_own_change, one.name)
             self.upstreams[one.name].on_announcement = functools.partial(self._known.note_announcement, one.name)
 
     def _make_upstream(self, config: UpstreamConfig) -> Upstream:
@@ -157,6 +178,7 @@ class Gateway:
             logins = SealedLogins(engine.store, self._seal, engine.info["name"], principal)
             return UserLogin(config.name, url, logins, self._login_pages, secrets)
 
+        options["shares_login"] = config.shared_login
         return LoginUpstream(config.name, config.entry, config.settings, make_login, **options)
 
     @functools.cached_property
@@ -191,6 +213,9 @@ class Gateway:
                 self._known.load()
                 self.server.engine.catalog.content_lines = StoredContentLines(self._cache_folder)
                 self.server.engine.catalog.find_unlisted = self._unlisted.find
+                self.server.engine.catalog.find_mentioned = self._claims.find_mentioned
+                if self._logins:
+                    self._tell_principals_apart()
                 self._offer()
             with secrets_left_out(self.redact):
                 async with self._known.running(), self._following_approvals(), self._subscriptions().running():
@@ -198,10 +223,36 @@ class Gateway:
                     yield
         finally:
             self._parked_calls.close()
+            if self._principals is not None:
+                self._principals.close()
             await asyncio.gather(*(upstream.close() for upstream in self.upstreams.values()))
             self._guard.close()
             if self._ledger is not None:
                 await asyncio.to_thread(self._ledger.close)
+
+    def _tell_principals_apart(self) -> None:
+        """Has each principal see what upstreams list with its own login."""
+        engine, configs = self.server.engine, [one for one in self._config.upstreams if one.name in self._logins]
+        catalog = engine.catalog
+        catalog.is_public = False
+        reviews = PrincipalReviews(self._approvals, engine.store, self._seal, engine.info["name"])
+        self._principals = PrincipalCatalogues(
+            configs, self._logins, reviews, catalog, self._own_offer.make, self._announce, self._config.wait_seconds
+        )
+        self._principals.on_update = self._look_again
+        catalog.own, catalog.prepare = self._principals.of, self._principals.prepare
+        if can_queue_promises() and any(config.promise != "never" for config in configs):
+            self.server.start_promises()
+
+    def _look_again(self, owner: str) -> None:
+        if self._resource_subscriptions is not None:
+            self._resource_subscriptions.look_again(owner)
+
+    def _known_to(self, name: str, principal: Principal) -> UpstreamCatalogue | None:
+        """Returns what an upstream is known to list to a principal."""
+        if principal is LOCAL or name not in self._logins or self._principals is None:
+            return self._known.get(name)
+        return self._principals.known(name, principal)
 
     @contextlib.asynccontextmanager
     async def _following_approvals(self) -> AsyncIterator[None]:
@@ -212,6 +263,8 @@ class Gateway:
                 await asyncio.sleep(_APPROVALS_SECONDS)
                 if self._quarantine.has_new_approvals(self._config.upstreams):
                     self._offer()
+                if self._principals is not None and self._principals.has_new_approvals():
+                    self._principals.review_again()
                 if self._has_new_lists:
                     self._has_new_lists = False
                     await asyncio.to_thread(self._quarantine.tell_imitations, self._offers())
@@ -234,6 +287,13 @@ class Gateway:
         elif self._resource_subscriptions is not None:
             self._resource_subscriptions.receive(self.upstreams[name], LOCAL, change)
 
+    def _receive_own_change(self, name: str, principal: Principal, change: Kind | str) -> None:
+        if isinstance(change, Kind):
+            if self._principals is not None:
+                self._principals.refresh(name, principal)
+        elif self._resource_subscriptions is not None:
+            self._resource_subscriptions.receive(self.upstreams[name], principal, change)
+
     def _pass_on(self, announced: Collection[Kind]) -> None:
         """Tells clients that see an upstream's own lists what it announces, although the lists are the same."""
         if self._config.disclosure == "full":
@@ -242,7 +302,10 @@ class Gateway:
 
     def _subscriptions(self) -> ResourceSubscriptions:
         self._resource_subscriptions = ResourceSubscriptions(
-            self.server.engine.hub, self._find_resource, self._announce
+            self.server.engine.hub,
+            self._find_resource,
+            self._announce,
+            tells_principals_apart=bool(self._logins),
         )
         return self._resource_subscriptions
 
@@ -255,9 +318,9 @@ class Gateway:
             self.server.resource_updated(change)
 
     def _find_resource(self, uri: str, principal: Principal, work: Work) -> UpstreamResource | None:
-        catalog = self.server.engine.catalog
-        found = catalog.resource_at(uri, work)
-        resource = found[0] if found is not None else catalog.find_unlisted(uri)
+        view = self.server.engine.catalog.view(principal)
+        found = view.resource_at(uri, principal, work)
+        resource = found[0] if found is not None else view.find_unlisted(uri, principal)
         return resource if isinstance(resource, UpstreamResource) else None
 
     def _offers(self) -> list[UpstreamOffer]:
@@ -270,7 +333,8 @@ class Gateway:
     def _offer(self) -> None:
         """Offers what the upstreams are known to list: all that changed, at once."""
         offers = self._offers()
-        admitted = self._quarantine.admit(offers, self._upstream_items.update(offers))
+        made = self._upstream_items.update(offers)
+        admitted = self._quarantine.admit(offers, made)
         items = [*admitted.items, *self._own_items]
         try:
             self.server.items.replace_items(self._items, items)
@@ -282,13 +346,42 @@ class Gateway:
         catalog.declared_kinds = frozenset().union(*(offer.catalogue.kinds for offer in offers))
         catalog.declares_completions = any("completions" in offer.catalogue.capabilities for offer in offers)
         self._unlisted.upstreams = [offer.upstream for offer in offers if Kind.RESOURCES in offer.catalogue.kinds]
-        self.server.engine.capabilities.instructions = gateway_instructions(
-            {offer.config.name: self._quarantine.instructions(offer) for offer in offers}
-        )
+        instructions = {offer.config.name: self._quarantine.instructions(offer) for offer in offers}
+        catalog.instructions = gateway_instructions(instructions)
+        if self._principals is not None:
+            self._share(self._principals, offers, made, admitted, instructions)
         self._items = items
         self._has_new_lists = True
         if self._resource_subscriptions is not None:
             self._resource_subscriptions.look_again()
+
+    def _share(
+        self,
+        principals: PrincipalCatalogues,
+        offers: Sequence[UpstreamOffer],
+        made: Mapping[ItemKey, Item],
+        admitted: AdmittedItems,
+        instructions: Mapping[str, str],
+    ) -> None:
+        """Offers principals what does not depend on a login, or on one that is shared with them."""
+        offered = {id(item) for item in admitted.items}
+        withheld = {
+            key: one for key, one in made.items() if id(one) not in offered and key.upstream not in self._logins
+        }
+        names = {name for one in withheld.values() for name in item_names(one)}
+        self._own_offer.shared = SharedOffer(
+            {offer.config.name: offer for offer in offers if offer.config.name not in self._logins},
+            frozenset(withheld),
+            {name: text for name, text in admitted.absences.items() if name in names},
+            instructions,
+        )
+        principals.share(
+            {
+                offer.config.name: OwnList(offer.catalogue, self._quarantine.verdicts(offer.config))
+                for offer in offers
+                if offer.config.name in self._logins
+            }
+        )
 
 
 def _without_budget(config: UpstreamConfig) -> UpstreamConfig:

@@ -16,7 +16,7 @@ from deltamcp.dialects import progressive_disclosure
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_segments
-from deltamcp.gateway.upstream_resources import SeenUris, UpstreamResource, complete
+from deltamcp.gateway.upstream_resources import ResourceClaims, SeenUris, UpstreamResource, complete
 from deltamcp.gateway.upstream_status import STATUS_URI
 from deltamcp.results.budget import MIN_MAX_TOKENS
 from deltamcp.results.policy import (
@@ -77,16 +77,16 @@ class UpstreamItems:
     """The items of all upstreams. An item whose definition and names stay is the same object after an update."""
 
     def __init__(
-        self, has_prefix: bool, reserved: frozenset[str], seen: SeenUris, results: ResultPolicy | None = None
+        self, has_prefix: bool, reserved: frozenset[str], claims: ResourceClaims, results: ResultPolicy | None = None
     ) -> None:
         """
         Args:
             has_prefix: Whether names of tools and prompts begin with that of their upstream.
             reserved: Names that no tool may have here.
-            seen: Takes note of the URIs in results.
+            claims: Takes note of the URIs in results.
             results: The gateway's own policy.
         """
-        self._seen = seen
+        self._claims = claims
         self._results = results
         self._has_prefix = has_prefix
         self._reserved = reserved
@@ -95,20 +95,26 @@ class UpstreamItems:
 
     def update(self, offers: Sequence[UpstreamOffer]) -> dict[ItemKey, Item]:
         """Returns the items of upstreams, which are given in the order of the configuration."""
+        self._made = self._make_all(offers)
+        return {key: one.item for key, one in self._made.items()}
+
+    def make(self, offers: Sequence[UpstreamOffer]) -> dict[ItemKey, Item]:
+        """Returns the items of other lists of the upstreams; those that the last update had, too, are the same."""
+        return {key: one.item for key, one in self._make_all(offers).items()}
+
+    def _make_all(self, offers: Sequence[UpstreamOffer]) -> dict[ItemKey, _Made]:
         for offer in offers:
             for kind, count in offer.catalogue.left_out.items():
                 self._tell(f"{offer.config.name}: {count} of its {kind} are left out: their names are too long.")
         names = [offer.config.name for offer in offers]
         segments = dict(zip(names, distinct_segments(names, reserved=("index",)), strict=True))
-        made = dict(
+        return dict(
             (
                 *self._operations(offers, segments),
                 *self._resources(offers, segments),
                 *self._prompts(offers, segments),
             )
         )
-        self._made = made
-        return {key: one.item for key, one in made.items()}
 
     def _operations(
         self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
@@ -123,7 +129,10 @@ class UpstreamItems:
         for (offer, tool), name, id_ in zip(tools, names, ids, strict=True):
             key = ItemKey("tool", offer.config.name, str(tool["name"]))
             one = self._make(
-                key, tool, (name, id_), functools.partial(_operation, offer, self._seen, self._results, tool, name, id_)
+                key,
+                tool,
+                (name, id_),
+                functools.partial(_operation, offer, self._claims.seen, self._results, tool, name, id_),
             )
             if one is not None:
                 yield key, one
@@ -145,7 +154,7 @@ class UpstreamItems:
     def _resources(
         self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
     ) -> Iterator[tuple[ItemKey, _Made]]:
-        used = {STATUS_URI}
+        used: dict[str, UpstreamOffer | None] = {STATUS_URI: None}
         for offer in offers:
             upstream, own = offer.config.name, set[str]()
             for item in (*offer.catalogue.resources, *offer.catalogue.templates):
@@ -160,10 +169,13 @@ class UpstreamItems:
                 shown = Mount(segment).uri(uri)
                 if segment:
                     self._tell(f"{upstream}: {uri[:200]} is another server's too; it is listed as {shown[:200]}.")
+                    holder = used[uri]
+                    if holder is not None and not (holder.upstream.has_logins or offer.upstream.has_logins):
+                        self._claims.tell(uri, holder.config.name, upstream)
                 if shown in used:
                     self._tell(f"{upstream}: a resource is left out: {shown[:200]} is taken.")
                     continue
-                used.add(shown)
+                used[shown] = offer
                 key = ItemKey("resource", upstream, uri)
                 make = functools.partial(self._resource, offer, item, segment)
                 one = self._make(key, item, (shown,), make)
@@ -172,7 +184,9 @@ class UpstreamItems:
 
     def _resource(self, offer: UpstreamOffer, item: dict[str, JSON], segment: str) -> UpstreamResource:
         can_complete = "completions" in offer.catalogue.capabilities
-        return UpstreamResource(offer.upstream, self._seen, item, segment=segment, can_complete=can_complete)
+        return UpstreamResource(
+            offer.upstream, self._claims, item, segment=segment, can_complete=can_complete, is_listed=True
+        )
 
     def _prompts(self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]) -> Iterator[tuple[ItemKey, _Made]]:
         prompts: dict[ItemKey, tuple[UpstreamOffer, dict[str, JSON]]] = {}
@@ -187,7 +201,7 @@ class UpstreamItems:
         names = distinct_names(named, segments, self._has_prefix)
         for (key, (offer, prompt)), shown in zip(prompts.items(), names, strict=True):
             one = self._make(
-                key, prompt, (shown,), functools.partial(_prompt, offer, self._seen, prompt, key.name, shown)
+                key, prompt, (shown,), functools.partial(_prompt, offer, self._claims.seen, prompt, key.name, shown)
             )
             if one is not None:
                 yield key, one
@@ -276,6 +290,7 @@ def _operation(
     call = functools.partial(_call, offer.upstream, seen, name_there, sent)
     operation = RemoteOperation(call, tool, **options)
     operation.abandon = offer.upstream.abandon
+    operation.is_own = offer.upstream.has_logins
     return operation
 
 
@@ -334,7 +349,7 @@ async def _call(
 ) -> RawResult:
     params: dict[str, JSON] = {"name": name, "arguments": arguments}
     result = await upstream.forward("tools/call", params, context, **options)
-    seen.learn(upstream, result.fields)
+    seen.learn(upstream, context.principal, result.fields)
     return result
 
 
@@ -343,5 +358,5 @@ async def _get_prompt(
 ) -> RawResult:
     params = {"name": name, "arguments": arguments}
     result = await upstream.forward("prompts/get", params, context, repeatable=True)
-    seen.learn(upstream, result.fields)
+    seen.learn(upstream, context.principal, result.fields)
     return result

@@ -9,7 +9,7 @@ from deltamcp.runtime.figures import Key
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.upstreams.upstream_state import Phase, UpstreamState
-from deltamcp.values import JSON, LOCAL, RawResult
+from deltamcp.values import JSON, LOCAL, Principal, RawResult
 from deltamcp.wire import jsonrpc
 
 STATUS_URI = "delta-mcp://gateway/upstreams"
@@ -23,17 +23,24 @@ _LIST_ITEM: dict[str, JSON] = {
 
 
 def status_resource(
-    upstreams: Collection[Upstream], known: Callable[[str], UpstreamCatalogue | None]
+    upstreams: Collection[Upstream],
+    known: Callable[[str, Principal], UpstreamCatalogue | None],
+    contested: Callable[[Upstream, Principal], list[str]],
 ) -> RemoteResource:
-    """Returns the resource that tells the states of upstreams; to read it starts none of them.
+    """Returns the resource that tells the states of upstreams, as the caller may know them; to read it starts none.
 
-    `known` returns what an upstream of a name is known to list.
+    Args:
+        known: Returns what an upstream of a name is known to list to a principal.
+        contested: Returns the names of upstreams whose resources one claims.
     """
 
+    def describe(upstream: Upstream, principal: Principal) -> dict[str, JSON]:
+        described = _describe(upstream.state_for(principal), known(upstream.name, principal), principal is LOCAL)
+        claimed = contested(upstream, principal)
+        return {**described, "claimsResourcesOf": claimed} if claimed else described
+
     async def read(uri: str, context: Context) -> RawResult:
-        is_operator = context.principal is LOCAL
-        described = [_describe(upstream.state, known(upstream.name), is_operator) for upstream in upstreams]
-        text = jsonrpc.encode(described).decode()
+        text = jsonrpc.encode([describe(upstream, context.principal) for upstream in upstreams]).decode()
         result: dict[str, JSON] = {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
         return RawResult(jsonrpc.encode(result), result)
 

@@ -34,6 +34,7 @@ from deltamcp.values import (
     Malformed,
     Notification,
     Outcome,
+    Principal,
     Request,
     ResultShape,
     SetLevel,
@@ -222,15 +223,15 @@ class DeltaMcpApp(ServerApp):
         if isinstance(message, Notification):
             await asgi_messages.respond(incoming.send, 202, b"", (session_id,))
             return
-        body = dialect.introduce(request, self._about(), agreement, LINE_ENCODINGS)
+        body = dialect.introduce(request, self._about(incoming.caller.principal), agreement, LINE_ENCODINGS)
         await asgi_messages.respond_to(incoming, 200, body, session_id)
 
-    def _about(self) -> About:
+    def _about(self, principal: Principal) -> About:
         """Returns what the server says of itself: it has no stream, so it tells of no changes and sends no log.
 
         Resources are those of the author; results that are stored as resources are not part of this protocol.
         """
-        about, catalog = self._engine.capabilities.about(), self._engine.catalog
+        about, catalog = self._engine.capabilities.about(principal), self._engine.catalog.of(principal)
         left_out = {"logging"} if catalog.resources or catalog.templates else {"logging", "resources"}
         kept = {name: value for name, value in about.capabilities.items() if name not in left_out}
         capabilities = {name: {"listChanged": False} if value else {} for name, value in kept.items()}

@@ -238,7 +238,7 @@ class Duplex:
             channel = _DuplexChannel(self, self._session, self._engine.limits)
             self._local_session = _LocalDuplexSession(self._session, channel)
             self._engine.local_sessions.add(self._local_session)
-        return dialect.introduce(request, self._engine.capabilities.about(), agreement, LINE_ENCODINGS)
+        return dialect.introduce(request, self._engine.capabilities.about(self._principal), agreement, LINE_ENCODINGS)
 
     def _switch_codec(self) -> None:
         """Reads and writes from now on in the encoding that the handshake agreed on."""

@@ -85,6 +85,8 @@ class GrpcAdmission:
             return found
         caller = self._engine.identify(found, None, address)
         refused = None if self._rates is None else await self._rates.check_principal(caller)
+        if refused is None and self._engine.catalog.prepare is not None:
+            await self._engine.catalog.prepare(found)
         return refused or GrpcRequest(caller, pairs)
 
     def challenge(self, failure: Failure) -> str | None:

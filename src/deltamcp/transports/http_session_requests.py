@@ -100,7 +100,7 @@ class SessionRequests:
         if isinstance(opened, Failure):
             await asgi_messages.refuse(incoming, opened, request.id)
             return
-        about = self._sessions.describe(self._engine.capabilities.about())
+        about = self._sessions.describe(self._engine.capabilities.about(incoming.caller.principal))
         body = opened.session.dialect.introduce(request, about, agreement, ENCODINGS)
         headers = ((SESSION_HEADER, opened.id.encode()),) if self._sessions.are_kept else ()
         await asgi_messages.respond_to(incoming, 200, body, *headers)

@@ -127,7 +127,7 @@ class Metrics:
         """Does nothing: a call counts when it has ended."""
 
     def call_finished(self, call: ObservedCall) -> None:
-        name, figures = call.name, self._figures
+        name, figures = call.label, self._figures
         durations = self._durations.get(name) if call.is_known else None
         if durations is None:
             name, durations = self._find_durations(call)
@@ -139,7 +139,7 @@ class Metrics:
 
     def _find_durations(self, call: ObservedCall) -> tuple[str, Histogram]:
         """Returns the label of a call that has ended, and the histogram of its duration."""
-        label = call.name if call.is_known else UNKNOWN_OPERATION
+        label = call.label if call.is_known else UNKNOWN_OPERATION
         if label not in self._durations and len(self._durations) >= _MAX_OPERATIONS:
             label = OTHER_OPERATION
         durations = self._durations[label] = self._figures.histogram((CALL_SECONDS, label))

@@ -63,7 +63,10 @@ class ServerApp(abc.ABC):
         if isinstance(found, Failure):
             return found
         incoming.caller = self._engine.identify(found, None, address)
-        return None if self._rates is None else await self._rates.check_principal(incoming.caller)
+        refused = None if self._rates is None else await self._rates.check_principal(incoming.caller)
+        if refused is None and self._engine.catalog.prepare is not None:
+            await self._engine.catalog.prepare(found)
+        return refused
 
     @property
     def paths(self) -> list[str]:

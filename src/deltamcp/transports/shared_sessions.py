@@ -315,9 +315,8 @@ class SharedSessions(SessionDirectory):
             record.listens += 1
             await self._records.write(opened.id, record)
         session = opened.session
-        stream = ChangeStream(
-            self._limits, self._quotas, opened.account, session.dialect, self._listed_kinds(), session.principal
-        )
+        kinds = self._capabilities.offered_kinds(Kind, session.principal)
+        stream = ChangeStream(self._limits, self._quotas, opened.account, session.dialect, kinds, session.principal)
         stream.number = record.listens
         if record.watches and not stream.watch(await self._records.read_watched(opened.id)):
             return Failure(Fault.OVERLOADED, "Too many resources are subscribed to; unsubscribe from some first.")
@@ -351,9 +350,6 @@ class SharedSessions(SessionDirectory):
 
         self._start(self._replica.publish(StreamMoved(opened.id, stream.number)))
         return FollowedStream(stream, 0, primed=is_primed(opened), close=stream.end, on_leave=leave)
-
-    def _listed_kinds(self) -> frozenset[Kind]:
-        return self._capabilities.offered_kinds(Kind)
 
     async def _write_heard(self, session: str, heard: Position) -> None:
         async with self._records.locked(session):

@@ -66,6 +66,9 @@ class Upstream:
     environment or a secret in it.
     """
 
+    has_logins = False
+    """Whether principals have logins of their own here, and so lists and subscriptions of their own."""
+
     def __init__(
         self,
         name: str,
@@ -131,7 +134,8 @@ class Upstream:
         self.on_announcement: Callable[[Kind], None] = lambda kind: None
         """Called, before `on_change`, with the kind of a list that the upstream itself says has changed."""
         self._turns = None if settings.concurrency is None else Turns(settings.concurrency)
-        self._open_calls = 0
+        self._open_calls: Counter[str] = Counter()
+        """By the owners of those who called."""
         self._fetches: Counter[str] = Counter()
         self._expiries: dict[str, asyncio.TimerHandle] = {}
         self._subscriptions: dict[str, _Subscriptions] = {}
@@ -146,11 +150,15 @@ class Upstream:
             shown,
             starts=sum(state.starts for state in (local, *others)),
             restarts=sum(state.restarts for state in (local, *others)),
-            open_calls=self._open_calls,
+            open_calls=self._open_calls.total(),
             waiting_calls=0 if self._turns is None else self._turns.waiting_count,
             subscriptions=sum(len(held.uris) for held in self._subscriptions.values()),
             principals=len(others),
         )
+
+    def state_for(self, principal: Principal) -> UpstreamState:
+        """Returns the state as a principal may know it."""
+        return self.state
 
     def start(self) -> None:
         """Begins to start the server, if it is not there, and does not wait for it."""
@@ -318,7 +326,8 @@ class Upstream:
             UpstreamError: too many requests wait already, or the turn did not come in time.
         """
         turns = self._turns
-        self._open_calls += 1
+        owner = context.principal.owner
+        self._open_calls[owner] += 1
         try:
             if turns is not None:
                 await self._take_turn(turns, context, timeout)
@@ -328,7 +337,9 @@ class Upstream:
                 if turns is not None:
                     turns.release()
         finally:
-            self._open_calls -= 1
+            self._open_calls[owner] -= 1
+            if not self._open_calls[owner]:
+                del self._open_calls[owner]
 
     async def _take_turn(self, turns: Turns, context: Context, timeout: float | None) -> None:
         if turns.waiting_count >= self._settings.max_waiting:
@@ -367,7 +378,8 @@ class Upstream:
             return await asyncio.to_thread(listed.within_bounds().without, self.secrets.credentials)
         finally:
             self._fetches[principal.owner] -= 1
-            self._fetches += Counter()  # without those that are 0
+            if not self._fetches[principal.owner]:
+                del self._fetches[principal.owner]
 
     def _await_expiry(self, principal: Principal, connection: UpstreamClient, client: "DeltaClient") -> None:
         """Tells when lists are outdated that were fetched just now, if the server still runs then."""

@@ -30,6 +30,10 @@ class UpstreamClients:
         yield self.local
         yield from self._others.values()
 
+    def find(self, principal: Principal) -> UpstreamClient | None:
+        """Returns the client that a principal has already."""
+        return self.local if principal is LOCAL else self._others.get((principal is ANONYMOUS, principal.key))
+
     def get(self, principal: Principal) -> UpstreamClient | None:
         """Returns the client of a principal; None if all that there may be are in use by others."""
         if self._is_shared or principal is LOCAL:

@@ -27,7 +27,7 @@ from deltamcp.gateway.ledger.ledger_figures import GATEWAY, LISTED, UNKNOWN, Led
 from deltamcp.gateway.ledger.ledger_file import LedgerFile
 from deltamcp.results import content
 from deltamcp.results.result_tokens import count_result
-from deltamcp.values import Answer, Outcome, Page, RawResult, ToolResult
+from deltamcp.values import LOCAL, Answer, Outcome, Page, RawResult, ToolResult
 
 logger = logging.getLogger("deltamcp")
 
@@ -97,7 +97,8 @@ class Ledger:
         """Does nothing: a call counts when it has finished."""
 
     def call_finished(self, call: ObservedCall) -> None:
-        upstream, _, tool = call.name.partition(".") if call.is_known else (GATEWAY, "", UNKNOWN)
+        name = call.name if call.caller.principal is LOCAL else call.label  # the file is the local user's
+        upstream, _, tool = name.partition(".") if call.is_known else (GATEWAY, "", UNKNOWN)
         self._note_reply(LedgerKey(_today(), upstream, tool), call.value, call.outcome)
 
     def meta_tool_replied(self, meta: MetaTool, outcome: Outcome, request: RequestContext) -> None:

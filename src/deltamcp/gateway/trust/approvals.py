@@ -52,6 +52,15 @@ class Approvals:
         identity = hashlib.sha256(encode_canonical([config.name, _identity(config.entry)])).hexdigest()
         return self.folder / f"{_file_name(config.name)}-{identity[:16]}.json"
 
+    def path_for_principals(self, config: UpstreamConfig) -> Path:
+        """Returns the file of what an upstream lists to principals with logins of their own, and that waits.
+
+        Raises:
+            ConfigurationError: the user has no home.
+        """
+        path = self.path(config)
+        return path.with_name(f"{path.stem}-principals.json")
+
     def stamp(self, config: UpstreamConfig) -> tuple[int, ...]:
         """Returns what differs after the record of an upstream was changed."""
         try:
@@ -99,14 +108,16 @@ class Approvals:
         """
         self.change(self.path(config), lambda record: with_varying_numbers(record, first, second))
 
-    def change(self, path: Path, decide: Callable[[ApprovalRecord], ApprovalRecord]) -> None:
-        """Changes a record, as it is now, to what `decide` makes of it.
+    def change(
+        self, path: Path, decide: Callable[[ApprovalRecord], ApprovalRecord], absent: ApprovalRecord | None = None
+    ) -> None:
+        """Changes a record, as it is now, to what `decide` makes of it; `absent` is the record without a file.
 
         Raises:
             ConfigurationError: the record cannot be read or written.
         """
         with _locked(path):
-            record = load(path)
+            record = load(path) or absent
             if record is not None and (decided := decide(record)) != record:
                 save(path, decided)
 

@@ -87,7 +87,7 @@ class Quarantine:
             if verdict is None:
                 admitted.items.append(item)
                 continue
-            for name in _names(item):
+            for name in item_names(item):
                 admitted.absences[name] = f"{name} {ABSENCES[verdict]}"
         return admitted
 
@@ -136,6 +136,11 @@ class Quarantine:
         withheld = {place: verdict.value for place, verdict in last.withheld.items()}
         return StoredReview(_basis(config, last.stamp), withheld)
 
+    def verdicts(self, config: UpstreamConfig) -> Mapping[str, Verdict] | None:
+        """Returns what was last kept out of an upstream's lists, by pointer; None if all was."""
+        last = self._last.get(config.name)
+        return None if last is None else last.withheld
+
     def recall(self, config: UpstreamConfig, catalogue: UpstreamCatalogue, stored: StoredReview) -> None:
         """Takes over an earlier review of the same catalogue, if what it is based on has not changed."""
         stamp = self._approvals.stamp(config)
@@ -178,7 +183,8 @@ def _basis(config: UpstreamConfig, stamp: tuple[int, ...]) -> str:
     return repr((stamp, config.on_changed, config.on_new, config.on_imitation, config.varies))
 
 
-def _names(item: Item) -> set[str]:
+def item_names(item: Item) -> set[str]:
+    """Returns the names by which callers may ask for an item."""
     match item:
         case RemoteOperation():
             return {item.name, item.id}

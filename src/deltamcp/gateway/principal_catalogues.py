@@ -1,0 +1,305 @@
+"""What principals are offered: what all share, and what upstreams listed with the login of each.
+
+The lists of a principal are fetched at its first request, reviewed, and kept in memory only. A principal that has asked
+for nothing for longest is forgotten when there are too many, and its lists are fetched again when it comes back.
+"""
+
+import asyncio
+import functools
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from deltamcp.catalog.catalog import Catalog
+from deltamcp.errors import DeltaError
+from deltamcp.gateway.config import UpstreamConfig
+from deltamcp.gateway.trust.principal_review import PrincipalReviews
+from deltamcp.gateway.trust.review import Verdict
+from deltamcp.runtime.change_hub import OwnChange
+from deltamcp.stores.store import StoreError
+from deltamcp.upstreams.logins.login_upstream import LoginUpstream, MissingLoginError
+from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.values import ANONYMOUS, LOCAL, Kind, Principal
+from deltamcp.wire.digest import sha256_digest
+
+_MAX_PRINCIPALS = 256
+_MAX_BYTES = 32 * 1024 * 1024
+"""The principals whose lists are kept, and what those lists have together as JSON."""
+_FETCH_SECONDS = 120.0
+"""How long an upstream may take to list what it has for a principal."""
+_FETCHES_AT_ONCE = 16
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 60.0
+"""Between two fetches for a principal, while the upstream announces changes without end; the pause doubles."""
+_FIRST_RETRY, _LONGEST_RETRY = 2.0, 300.0
+"""After a fetch that failed: how long requests of the principal go on without asking again."""
+_KINDS = {Kind.TOOLS: "tools", Kind.RESOURCES: "resources", Kind.TEMPLATES: "templates", Kind.PROMPTS: "prompts"}
+
+logger = logging.getLogger("deltamcp")
+
+
+class OwnList(NamedTuple):
+    """What one upstream lists to a principal."""
+
+    catalogue: UpstreamCatalogue
+    withheld: Mapping[str, Verdict] | None
+    """By JSON pointer, what is kept out; None for all."""
+    digest: str = ""
+    """Differs where anything of it differs, unless what all share differs, too."""
+    size: int = 0
+
+
+OwnLists = Mapping[str, OwnList]
+"""What the upstreams with logins list to a principal, by their names."""
+
+
+class _Fetch:
+    """The state of fetching the list of one upstream for one principal."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.is_due = False
+        self.pause, self.retry = _FIRST_PAUSE, _FIRST_RETRY
+        self.ended_at = 0.0
+        self.retry_at: float | None = None
+        """When it may be tried again, if it failed."""
+
+
+class _Own:
+    """What is known of one principal."""
+
+    def __init__(self, principal: Principal, names: Sequence[str]) -> None:
+        self.principal = principal
+        self.lists: dict[str, OwnList] = {}
+        self.fetches = {name: _Fetch() for name in names}
+        self.has_waited = False
+        """Whether a request has waited for the first fetches."""
+        self.catalog: Catalog | None = None
+        self.made_from: _Basis | None = None
+
+
+_Basis = tuple[int, tuple[tuple[str, str], ...]]
+"""The version of what all share, and the digests of the lists of a principal, by upstream."""
+
+
+class PrincipalCatalogues:
+    """Makes the catalogue of each principal, and keeps it up to date."""
+
+    def __init__(
+        self,
+        configs: Sequence[UpstreamConfig],
+        upstreams: Mapping[str, LoginUpstream],
+        reviews: PrincipalReviews,
+        local: Catalog,
+        make: Callable[[OwnLists], Catalog],
+        announce: Callable[[OwnChange], None],
+        wait_seconds: float,
+    ) -> None:
+        """
+        Args:
+            configs: Those of the upstreams, which all have logins.
+            local: What the local user is offered.
+            make: Makes the catalogue of a principal from its lists and what all share; it is called in a thread.
+            announce: Tells a principal of a list that has changed.
+            wait_seconds: How long the first request of a principal waits for its lists.
+        """
+        self._configs = {config.name: config for config in configs}
+        self._upstreams = upstreams
+        self._reviews = reviews
+        self._local = local
+        self._make = make
+        self._announce = announce
+        self._wait_seconds = wait_seconds
+        self._owns: OrderedDict[str, _Own] = OrderedDict()
+        self._made: WeakValueDictionary[_Basis, Catalog] = WeakValueDictionary()
+        """By what they were made from: principals that are listed the same share one."""
+        self._version = 0
+        self._anybody = _Own(ANONYMOUS, ())
+        """Those whom nobody authenticates: they have the lists of the local user where its login is shared."""
+        self._nobody = make({})
+        self._fetching = asyncio.Semaphore(_FETCHES_AT_ONCE)
+        self._making = asyncio.Lock()
+        self._stamps = self._read_stamps()
+        self.on_update: Callable[[str], None] = lambda owner: None
+        """Called with an owner whose catalogue has changed."""
+
+    # Requests
+
+    def known(self, name: str, principal: Principal) -> UpstreamCatalogue | None:
+        """Returns what an upstream is known to list to a principal other than the local user."""
+        own = self._anybody if principal is ANONYMOUS else self._owns.get(principal.owner)
+        found = None if own is None else own.lists.get(name)
+        return None if found is None else found.catalogue
+
+    def of(self, principal: Principal) -> Catalog:
+        """Returns what a principal is offered; what nobody lacks, if nothing is known of it."""
+        if principal is LOCAL:
+            return self._local
+        own = self._anybody if principal is ANONYMOUS else self._owns.get(principal.owner)
+        return self._nobody if own is None or own.catalog is None else own.catalog
+
+    async def prepare(self, principal: Principal) -> None:
+        """Makes what a principal is offered, before its request is served."""
+        if principal is LOCAL:
+            return
+        own = self._anybody if principal is ANONYMOUS else self._find(principal)
+        if not own.has_waited:
+            await self._wait(own)
+        await self._update(own)
+
+    def _find(self, principal: Principal) -> _Own:
+        own = self._owns.get(principal.owner)
+        if own is None:
+            own = self._owns[principal.owner] = _Own(principal, list(self._configs))
+            self._make_room()
+        self._owns.move_to_end(principal.owner)
+        now = asyncio.get_running_loop().time()
+        for name, fetch in own.fetches.items():
+            is_first = fetch.task is None and name not in own.lists and fetch.retry_at is None
+            if is_first or (fetch.retry_at is not None and now >= fetch.retry_at):
+                self._start(own, name)
+        return own
+
+    def _make_room(self) -> None:
+        size = sum(one.size for own in self._owns.values() for one in own.lists.values())
+        while len(self._owns) > _MAX_PRINCIPALS or (size > _MAX_BYTES and len(self._owns) > 1):
+            _, gone = self._owns.popitem(last=False)
+            size -= sum(one.size for one in gone.lists.values())
+            for fetch in gone.fetches.values():
+                if fetch.task is not None:
+                    fetch.task.cancel()
+
+    async def _wait(self, own: _Own) -> None:
+        running = [fetch.task for fetch in own.fetches.values() if fetch.task is not None]
+        if running:
+            await asyncio.wait(running, timeout=self._wait_seconds)
+        own.has_waited = True
+
+    async def _update(self, own: _Own) -> None:
+        """Makes the catalogue of a principal anew, if it would differ."""
+        while (basis := self._basis(own)) != own.made_from:
+            made = self._made.get(basis)
+            if made is None:
+                async with self._making:
+                    made = self._made.get(basis)
+                    if made is None:
+                        made = await asyncio.to_thread(self._make, dict(own.lists))
+                        self._made[basis] = made
+            is_first = own.catalog is None
+            own.catalog, own.made_from = made, basis
+            if not is_first:
+                self.on_update(own.principal.owner)
+
+    def _basis(self, own: _Own) -> _Basis:
+        return self._version, tuple((name, one.digest) for name, one in own.lists.items())
+
+    # What all share
+
+    def share(self, lists: OwnLists) -> None:
+        """Takes note that what all share has changed; `lists` are those of the local user."""
+        self._version += 1
+        self._anybody.lists = {name: one for name, one in lists.items() if self._configs[name].shared_login}
+
+    # Changes
+
+    def refresh(self, name: str, principal: Principal) -> None:
+        """Has the lists of an upstream fetched for a principal, if anything is known of that."""
+        own = self._owns.get(principal.owner)
+        if own is not None and name in own.fetches:
+            self._start(own, name)
+
+    def has_new_approvals(self) -> bool:
+        """Returns whether somebody approved or rejected something since this was last asked."""
+        stamps, self._stamps = self._stamps, self._read_stamps()
+        return stamps != self._stamps
+
+    def review_again(self) -> None:
+        """Has all lists fetched and reviewed again."""
+        for own in self._owns.values():
+            for name in own.lists:
+                self._start(own, name)
+
+    def _read_stamps(self) -> list[object]:
+        return [self._reviews.stamp(config) for config in self._configs.values()]
+
+    def close(self) -> None:
+        """Ends what is under way, and forgets all principals."""
+        for own in self._owns.values():
+            for fetch in own.fetches.values():
+                if fetch.task is not None:
+                    fetch.task.cancel()
+        self._owns.clear()
+
+    # Fetching
+
+    def _start(self, own: _Own, name: str) -> None:
+        fetch = own.fetches[name]
+        fetch.is_due, fetch.retry_at = True, None
+        if fetch.task is None:
+            fetch.task = asyncio.get_running_loop().create_task(self._fetch(own, name, fetch))
+
+    async def _fetch(self, own: _Own, name: str, fetch: _Fetch) -> None:
+        now = asyncio.get_running_loop().time
+        try:
+            while fetch.is_due:
+                if now() - fetch.ended_at < 2 * fetch.pause:
+                    await asyncio.sleep(fetch.pause)
+                    fetch.pause = min(2 * fetch.pause, _LONGEST_PAUSE)
+                else:
+                    fetch.pause = _FIRST_PAUSE
+                fetch.is_due = False
+                async with self._fetching:
+                    is_done = await self._fetch_once(own, name)
+                fetch.ended_at = now()
+                if is_done:
+                    fetch.retry = _FIRST_RETRY
+                else:
+                    fetch.retry_at = now() + fetch.retry
+                    fetch.retry = min(2 * fetch.retry, _LONGEST_RETRY)
+        finally:
+            fetch.task = None
+
+    async def _fetch_once(self, own: _Own, name: str) -> bool:
+        """Fetches and reviews the lists of an upstream for a principal; returns whether that succeeded."""
+        config = self._configs[name]
+        found: OwnList | None = None
+        try:
+            async with asyncio.timeout(_FETCH_SECONDS):
+                fetch = functools.partial(self._upstreams[name].fetch_catalogue, own.principal)
+                catalogue = await fetch()
+                withheld = await self._reviews.review(config, own.principal, catalogue, fetch)
+            found = await asyncio.to_thread(_own_list, catalogue, withheld)
+        except MissingLoginError:
+            pass  # it has no lists until its user logs in
+        except (DeltaError, StoreError, TimeoutError) as error:
+            logger.info("%s does not list what it has for a user: %s", name, error or "it took too long.")
+            return False
+        except Exception:
+            logger.exception("%s: what it lists for a user cannot be offered", name)
+            return False
+        self._replace(own, name, found)
+        return True
+
+    def _replace(self, own: _Own, name: str, found: OwnList | None) -> None:
+        known = own.lists.pop(name, None)
+        if found is not None:
+            own.lists = {one: own.lists.get(one, found) for one in self._configs if one in own.lists or one == name}
+        self._make_room()
+        if own.catalog is not None and (None if known is None else known.digest) != (found and found.digest):
+            for kind in _KINDS:
+                if _listed(known, kind) != _listed(found, kind):
+                    self._announce(OwnChange(own.principal.owner, kind))
+
+
+def _listed(one: OwnList | None, kind: Kind) -> object:
+    return None if one is None else (getattr(one.catalogue, _KINDS[kind]), one.withheld)
+
+
+def _own_list(catalogue: UpstreamCatalogue, withheld: Mapping[str, Verdict] | None) -> OwnList:
+    encoded = msgspec.json.encode(catalogue)
+    verdicts = None if withheld is None else sorted((place, verdict.value) for place, verdict in withheld.items())
+    digest = sha256_digest(encoded + repr(verdicts).encode(errors="surrogatepass"))
+    return OwnList(catalogue, withheld, digest, len(encoded))
