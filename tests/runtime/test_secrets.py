@@ -1,14 +1,8 @@
 """Secrets are removed in every spelling in which a service may repeat them."""
 
 import base64
-import html
-import json
-import re
-from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, quote_plus
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,24 +10,10 @@ from hypothesis import strategies as st
 from deltamcp import BlobResource, EmbeddedResource, Image, Text, ToolResult
 from deltamcp.runtime.secrets import Secrets, address_secrets, named_secrets, variable_secrets
 from deltamcp.work import Work, WorkLimitError
+from tests.support.secret_encodings import ENCODINGS
 
 SECRET = 'p&/ss "wörd"+1<2>'
 STEPS = 100_000
-
-ENCODINGS: dict[str, Callable[[str], str]] = {
-    "plain": str,
-    "an address": quote,
-    "an address without slashes": lambda text: quote(text, safe=""),
-    "an address in lower case": lambda text: re.sub("%..", lambda code: code[0].lower(), quote(text, safe="")),
-    "a form": quote_plus,
-    "json": json.dumps,
-    "json in utf-8": lambda text: msgspec.json.encode(text).decode(),
-    "json of php": lambda text: json.dumps(text).replace("/", "\\/"),
-    "html": html.escape,
-    "html without quotes": lambda text: html.escape(text, quote=False),
-    "base64": lambda text: base64.b64encode(text.encode()).decode(),
-    "base64 in addresses": lambda text: base64.urlsafe_b64encode(text.encode()).decode(),
-}
 WORDS = st.text(st.characters(codec="utf-8"), max_size=20)
 
 

@@ -105,7 +105,8 @@ class UpstreamItems:
     def _make_all(self, offers: Sequence[UpstreamOffer]) -> dict[ItemKey, _Made]:
         for offer in offers:
             for kind, count in offer.catalogue.left_out.items():
-                self._tell(f"{offer.config.name}: {count} of its {kind} are left out: their names are too long.")
+                why = "their names are too long, or have a credential in them."
+                self._tell(f"{offer.config.name}: {count} of its {kind} are left out: {why}")
         names = [offer.config.name for offer in offers]
         segments = dict(zip(names, distinct_segments(names, reserved=("index",)), strict=True))
         return dict(
