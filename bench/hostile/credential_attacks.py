@@ -50,6 +50,14 @@ def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+TOKENS = _token_lines(("reader", "ann", "payroll"), ("guesser", "ann", ""), ("other", "bob", ""))
+
+
+def bob_discovers(server: AttackedServer, _: Prepared) -> dict[str, RequestParts]:
+    """A caller with a token of its own."""
+    return {"server/discover": _others_authenticated(_token("other"))}
+
+
 # Handles
 
 
@@ -60,11 +68,22 @@ def _store_results(server: AttackedServer) -> Prepared:
     return [owner.store("echo_in_parts", arguments=given) for _ in range(_HANDLES)]
 
 
+def letters_of(handles: list[str]) -> list[list[str]]:
+    """The characters that handles have at each place, as far as these ones show."""
+    return [sorted({one[place] for one in handles if place < len(one)}) for place in range(max(map(len, handles)))]
+
+
+def judge_guesses(letters: list[list[str]], rate: float) -> Answered:
+    """Whether a handle of these characters can be guessed while its result lives, by so many guesses a second."""
+    values = math.prod(map(len, letters))
+    chance = rate * _RESULT_SECONDS / values
+    text = f"{values:,.3g} handles, {rate:,.0f} guesses a second: a chance of {min(chance, 1):.1g} in half an hour"
+    return Answered(text, text if chance > _CHANCE else "")
+
+
 def _guess_handles(server: AttackedServer, handles: Prepared) -> Answered:
     """Guesses at the handles of results that another token of the same principal has stored."""
-    letters = [sorted({handle[place] for handle in handles if place < len(handle)}) for place in range(len(handles[0]))]
-    values = math.prod(map(len, letters))
-    chance = random.Random(1)
+    letters, chance = letters_of(handles), random.Random(1)
     headers = messages.headers(Era.MODERN, "tools/call", "continue") | _bearer(_token("guesser"))
 
     def guess(_: int) -> bytes:
@@ -72,10 +91,7 @@ def _guess_handles(server: AttackedServer, handles: Prepared) -> Answered:
         return write_request("POST", "/mcp", messages.call(Era.MODERN, "continue", {"handle": handle}), headers)
 
     found = Flood(server.port, guess, 16).run(_GUESS_SECONDS)
-    rate = found.statuses["200"] / found.seconds
-    likely = rate * _RESULT_SECONDS / values
-    text = f"{values:,.3g} handles, {rate:,.0f} guesses a second: a chance of {min(likely, 1):.1g} in half an hour"
-    return Answered(text, text if likely > _CHANCE else "")
+    return judge_guesses(letters, found.statuses["200"] / found.seconds)
 
 
 def _others_authenticated(token: str) -> RequestParts:
@@ -126,7 +142,7 @@ def _run_behind_logins() -> Iterator[Surroundings]:
                 "upstreams": [("books", {"url": url, "auth": "oauth"})],
                 "folder": folder,
                 "public_url": "http://127.0.0.1:1",
-                "tokens": _token_lines(("reader", "ann", ""), ("other", "bob", "")),
+                "tokens": TOKENS,
             },
             None,
         )
@@ -152,23 +168,14 @@ def _send_cookies(server: AttackedServer, path: Prepared) -> Answered:
     return Answered(f"{len(statuses)} requests: {', '.join(map(str, dict.fromkeys(statuses)))}")
 
 
-_HANDLE_OPTIONS = ServerOptions(
-    tokens=_token_lines(("reader", "ann", "payroll"), ("guesser", "ann", ""), ("other", "bob", ""))
-)
-
-
-def _bob_discovers(server: AttackedServer, _: Prepared) -> dict[str, RequestParts]:
-    return {"server/discover": _others_authenticated(_token("other"))}
-
-
 CREDENTIAL_ATTACKS: tuple[Attack, ...] = (
     Attack(
         "handles",
         "guesses at the handle of a stored result",
         _guess_handles,
         _store_results,
-        others=_bob_discovers,
-        options=_HANDLE_OPTIONS,
+        others=bob_discovers,
+        options=ServerOptions(tokens=TOKENS),
         more_seconds=10,
     ),
     Attack(
@@ -183,7 +190,7 @@ CREDENTIAL_ATTACKS: tuple[Attack, ...] = (
         "cookies of 30 kB at the page of a login",
         _send_cookies,
         _start_login,
-        others=_bob_discovers,
+        others=bob_discovers,
         options=GatewayOptions(),
         surroundings=_run_behind_logins,
         more_seconds=20,

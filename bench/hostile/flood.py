@@ -14,6 +14,8 @@ from bench.hostile.attacked_server import ATTACKER, NO_HEADERS, HttpCaller
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 MakeRequest = Callable[[int], bytes]
 """The bytes of a request, by its number."""
+Follow = Callable[[bytes], bytes | None]
+"""The bytes of the request that follows a reply, by the reply's head; None for the next one by its number."""
 
 
 class FloodTally(NamedTuple):
@@ -48,20 +50,20 @@ class _PendingReply:
 
     def clear(self) -> None:
         self.status = ""
-        self._head = b""
+        self.head = b""
         self._missing = 0
         self._end = b""
 
     def take(self, data: bytes) -> bool:
         """Takes more of it; whether it is whole."""
         if not self.status:
-            self._head += data
-            head, end, data = self._head.partition(b"\r\n\r\n")
+            self.head += data
+            head, end, data = self.head.partition(b"\r\n\r\n")
             if not end:
                 return False
-            self.status = head[9:12].decode("latin-1")
+            self.head, self.status = head, head[9:12].decode("latin-1")
             found = _LENGTH.search(head)
-            self._missing = int(found.group(1)) if found else -1
+            self._missing = int(found.group(1)) if found else 0 if self.status == "204" else -1
         if self._missing < 0:  # in chunks
             self._end = (self._end + data)[-5:]
             return self._end == b"0\r\n\r\n"
@@ -72,9 +74,10 @@ class _PendingReply:
 class Flood:
     """Sends requests on so many connections until a time or a number is over."""
 
-    def __init__(self, port: int, make: MakeRequest, connections: int, source: str = ATTACKER) -> None:
-        self._caller = HttpCaller(port, source, 20)
+    def __init__(self, port: int, make: MakeRequest, connections: int, follow: Follow = lambda _: None) -> None:
+        self._caller = HttpCaller(port, ATTACKER, 20)
         self._make = make
+        self._follow = follow
         self._connections = connections
         self._statuses: Counter[str] = Counter()
         self._sent = 0
@@ -105,12 +108,14 @@ class Flood:
         self._selector.register(stream, selectors.EVENT_READ, _PendingReply())
         self._send(stream, requests)
 
-    def _send(self, stream: socket.socket, requests: int | None) -> None:
-        if requests is not None and self._sent >= requests:
-            self._end(stream)
-            return
-        data = self._make(self._sent)
-        self._sent += 1
+    def _send(self, stream: socket.socket, requests: int | None, head: bytes = b"") -> None:
+        data = self._follow(head) if head else None
+        if data is None:
+            if requests is not None and self._sent >= requests:
+                self._end(stream)
+                return
+            data = self._make(self._sent)
+            self._sent += 1
         with contextlib.suppress(OSError):  # what has become of it is read next
             stream.sendall(data)
 
@@ -127,8 +132,9 @@ class Flood:
             return
         if reply.take(data):
             self._statuses[reply.status] += 1
+            head = reply.head
             reply.clear()
-            self._send(stream, requests)
+            self._send(stream, requests, head)
 
     def _end(self, stream: socket.socket) -> None:
         self._selector.unregister(stream)

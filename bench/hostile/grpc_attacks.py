@@ -7,7 +7,7 @@ from bench.hostile import protobuf
 from bench.hostile.attack import Answered, Attack, Prepared
 from bench.hostile.attacked_server import AttackedServer
 from bench.hostile.http2 import Http2Connection, grpc_headers, grpc_message
-from bench.hostile.payloads import MESSAGE_BYTES, sizes
+from bench.hostile.payloads import MESSAGE_BYTES
 from bench.hostile.protobuf import entry, field, list_value, tool_request
 from bench.hostile.servers.options import ServerOptions
 
@@ -16,6 +16,8 @@ CALL_TOOL_STREAM = "/mcplite.MCPLite/CallToolStream"
 GET_TOOLS = "/mcplite.MCPLite/GetTools"
 GRPC = ServerOptions(grpc_port=-1)
 
+_SIZES = (MESSAGE_BYTES, 1_200_000, 390_000)
+"""The last has as many values as a message may have."""
 _NULLS = field(1, protobuf.NULL_VALUE)
 _LISTS = field(1, protobuf.EMPTY_LIST)
 _UNKNOWN = b"\xf8\x01\x00"
@@ -83,14 +85,14 @@ def _large_messages(count: int) -> Callable[[AttackedServer, Prepared], Answered
     def run(server: AttackedServer, _: Prepared) -> Answered:
         said: dict[str, None] = {}
         for make in MESSAGES.values():
-            for size in list(sizes(MESSAGE_BYTES))[:4]:
+            for size in _SIZES:
                 said |= dict.fromkeys(call_together(server, make(size), count))
         return Answered("; ".join(list(said)[:4]))
 
     return run
 
 
-def _warm_up(server: AttackedServer) -> Prepared:
+def make_calls_once(server: AttackedServer) -> Prepared:
     """Makes each kind of call once, so that what is loaded at its first use is not counted."""
     for path, message in (
         (GET_TOOLS, b""),
@@ -104,12 +106,19 @@ def _warm_up(server: AttackedServer) -> Prepared:
 
 
 GRPC_ATTACKS: tuple[Attack, ...] = (
-    Attack("grpc-fields", "gRPC: messages of 4 MB of small fields", _large_messages(1), _warm_up, options=GRPC),
+    Attack(
+        "grpc-fields",
+        "gRPC: messages of 4 MB of small fields",
+        _large_messages(1),
+        make_calls_once,
+        options=GRPC,
+        more_seconds=10,
+    ),
     Attack(
         "grpc-fields-at-once",
         "gRPC: the same, eight at once",
         _large_messages(8),
-        _warm_up,
+        make_calls_once,
         options=GRPC,
         more_seconds=20,
     ),

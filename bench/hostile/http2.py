@@ -113,6 +113,7 @@ class Http2Connection:
         self._socket = HttpCaller(port, source, seconds).connect()
         self._seconds = seconds
         self._received = bytearray()
+        self._unsent = bytearray()
         self._next_stream = 1
         self._window = DEFAULT_WINDOW
         self._initial_window = DEFAULT_WINDOW
@@ -147,6 +148,24 @@ class Http2Connection:
             self._socket.sendall(data)
         except OSError:
             self.is_closed = True
+
+    def write_some(self, data: bytes = b"") -> None:
+        """Writes as much as the server takes at once; the rest waits for the next time."""
+        self._unsent += data
+        try:
+            self._socket.settimeout(0)
+            del self._unsent[: self._socket.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.is_closed = True
+        finally:
+            with contextlib.suppress(OSError):
+                self._socket.settimeout(self._seconds)
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
 
     def open_stream(self, headers: list[tuple[str, str]], ends: bool = False) -> int:
         """Sends the headers of a request and returns the number of its stream."""
@@ -242,7 +261,7 @@ class Http2Connection:
                 pass
         if frame.kind in (FrameType.DATA, FrameType.HEADERS) and frame.flags & Flag.END_STREAM:
             self._end(frame.stream, _written_status(frame.payload) if frame.kind == FrameType.HEADERS else "")
-        elif frame.kind == FrameType.RST_STREAM:
+        elif frame.kind == FrameType.RST_STREAM and frame.stream not in self.ended:
             self._end(frame.stream, f"reset {int.from_bytes(frame.payload)}")
 
     def _take_settings(self, payload: bytes) -> None:
@@ -260,11 +279,11 @@ class Http2Connection:
 
 
 def _written_status(block: bytes) -> str:
-    """The status among the trailers, if it is written out."""
+    """The status and its text among the trailers, as far as they are written out without a table or Huffman codes."""
     parts = []
     for name in (b"grpc-status", b"grpc-message"):
-        at = block.find(name)
-        if at >= 0 and at + len(name) < len(block):
-            size = block[at + len(name)] & 0x7F
-            parts.append(block[at + len(name) + 1 : at + len(name) + 1 + size].decode("latin-1"))
-    return " ".join(parts)[:120]
+        literal = bytes((len(name),)) + name
+        _, found, rest = block.partition(literal)
+        if found and rest and rest[0] < 127:
+            parts.append(rest[1 : 1 + rest[0]].decode("latin-1"))
+    return " ".join(parts)[:120].strip()

@@ -1,11 +1,13 @@
 """Attacks on MCP-lite over HTTP: batches, searches and unknown names on many connections, and streams."""
 
+import contextlib
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 from bench import messages
-from bench.hostile.attack import Answered, Attack, Prepared
+from bench.hostile.attack import Answered, Attack, Prepared, attacker, held_open
 from bench.hostile.attacked_server import AttackedServer
 from bench.hostile.flood import Flood, MakeRequest, write_request
 from bench.hostile.servers.options import ServerOptions
@@ -81,11 +83,52 @@ def _unknown_schemas(number: int) -> bytes:
     return _meta_call("get_schema", {"operation": names})
 
 
+# Event streams
+
+
+def _stream_request(pieces: int) -> bytes:
+    params = {"name": "read_in_pieces", "arguments": {"pieces": pieces}}
+    return lite_request("rpc", rpc("tools/call", params), accept="text/event-stream")
+
+
+def _leave_unread(connections: int) -> Callable[[AttackedServer, Prepared], Answered]:
+    """Opens event streams of 100 MB, and reads nothing of them."""
+
+    def run(server: AttackedServer, _: Prepared) -> Answered:
+        caller, request, begun = attacker(server), _stream_request(100_000), 0
+        with held_open() as opened:
+            for _ in range(connections):
+                with contextlib.suppress(OSError):
+                    opened.append(caller.connect())
+                    opened[-1].sendall(request)
+            time.sleep(4)
+            for one in opened:
+                one.settimeout(0.01)
+                with contextlib.suppress(OSError):
+                    begun += one.recv(12).startswith(b"HTTP/1.1 200")
+        return Answered(f"{begun} of {connections} streams have begun")
+
+    return run
+
+
+def _abort(server: AttackedServer, _: Prepared) -> Answered:
+    """Opens event streams one after the other, and leaves each after its first bytes, or before."""
+    caller, request, count = attacker(server), _stream_request(100_000), 0
+    end = time.monotonic() + _SECONDS
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), contextlib.closing(caller.connect()) as stream:
+            stream.sendall(request)
+            if count % 2:
+                stream.recv(1_000)
+            count += 1
+    return Answered(f"{count:,} streams")
+
+
 LITE_ATTACKS: tuple[Attack, ...] = (
     Attack(
         "lite-batches",
-        "MCP-lite: batches of 16 searches, calls, descriptions and unknown names, 200 connections",
-        flood(200, *map(_batch, (_search, _call, _describe, _unknown_name)), seconds=10),
+        "MCP-lite: batches of 16 calls, unknown names, descriptions and searches, 200 connections",
+        flood(200, *map(_batch, (_call, _unknown_name, _describe, _search)), seconds=10),
         options=_MANY,
     ),
     Attack(
@@ -99,5 +142,12 @@ LITE_ATTACKS: tuple[Attack, ...] = (
         "`discover` among 1,000 operations, 500 connections",
         flood(500, _discover),
         options=_MANY._replace(disclosure="meta"),
+    ),
+    Attack("lite-unread", "MCP-lite: 200 event streams of 100 MB that nobody reads", _leave_unread(200)),
+    Attack("lite-aborted", "MCP-lite: event streams that are left at once", _abort),
+    Attack(
+        "lite-streams",
+        "MCP-lite: event streams of ten pieces, 200 connections",
+        flood(200, lambda _: _stream_request(10)),
     ),
 )

@@ -1,0 +1,323 @@
+"""Attacks on gRPC by frames of HTTP/2 that no client would send, or not so many, on one and on many connections."""
+
+import contextlib
+import selectors
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bench.hostile import protobuf
+from bench.hostile.attack import Answered, Attack, Prepared
+from bench.hostile.attacked_server import OTHER, AttackedServer
+from bench.hostile.grpc_attacks import CALL_TOOL, CALL_TOOL_STREAM, GET_TOOLS, GRPC, make_calls_once
+from bench.hostile.http2 import (
+    DEFAULT_WINDOW,
+    LARGEST_WINDOW,
+    Flag,
+    FrameType,
+    Http2Connection,
+    Setting,
+    grpc_headers,
+    grpc_message,
+    write_frame,
+    write_headers,
+    write_settings,
+)
+from bench.hostile.protobuf import entry, tool_request
+
+CONNECTIONS = (1, 8)
+MANY_CONNECTIONS = 64
+_SECONDS = 3.0
+_AFTER_SECONDS = 0.5
+_CHUNK = 200
+"""How many times a connection repeats its frames before the next one has its turn."""
+_STREAMS = 100
+"""How many streams a connection has open at once, where it leaves them open."""
+_ECHO = tool_request("echo", entry("text", protobuf.text_value("x")))
+_PIECES = tool_request("read_in_pieces", entry("pieces", protobuf.from_json(100_000)))
+
+MakeFrames = Callable[[int], bytes]
+"""The bytes that follow on a connection, by how often it was asked before."""
+
+
+class FrameAttack(NamedTuple):
+    """What every connection sends."""
+
+    name: str
+    title: str
+    make: MakeFrames
+    reads: bool = True
+    """Whether the attacker reads what the server sends."""
+    window: int = LARGEST_WINDOW
+    """How much the server may send on a stream before it has to wait."""
+    times: int | None = None
+    """How often each connection sends; None for as long as there is time."""
+
+
+def _call(stream: int, path: str, message: bytes, ends: bool = True) -> bytes:
+    """A whole call, in frames."""
+    headers = write_headers(grpc_headers(1, path))
+    opened = write_frame(FrameType.HEADERS, Flag.END_HEADERS, stream, headers)
+    flags = Flag.END_STREAM if ends else 0
+    return opened + write_frame(FrameType.DATA, flags, stream, grpc_message(message))
+
+
+def _reset(stream: int) -> bytes:
+    return write_frame(FrameType.RST_STREAM, 0, stream, (8).to_bytes(4))
+
+
+def _many(make: Callable[[int], bytes], count: int = _CHUNK) -> MakeFrames:
+    """Frames of so many streams, whose numbers go on from one time to the next."""
+    return lambda time: b"".join(make(2 * (time * count + place) + 1) for place in range(count))
+
+
+def _repeat(frame: bytes, count: int = _CHUNK) -> MakeFrames:
+    frames = frame * count
+    return lambda _: frames
+
+
+def _half_open(stream: int) -> bytes:
+    """A call whose message never comes to its end."""
+    headers = write_headers(grpc_headers(1, CALL_TOOL))
+    data = (b"\x00" + (4_000_000).to_bytes(4)) + bytes(500)
+    return write_frame(FrameType.HEADERS, Flag.END_HEADERS, stream, headers) + write_frame(
+        FrameType.DATA, 0, stream, data
+    )
+
+
+def _without_message(stream: int) -> bytes:
+    return write_frame(FrameType.HEADERS, Flag.END_HEADERS, stream, write_headers(grpc_headers(1, CALL_TOOL)))
+
+
+def _endless_headers(time: int) -> bytes:
+    """Headers that go on for ever, in frames that continue them."""
+    block = write_headers([("x-more", "y" * 100)] * 100)
+    if not time:
+        return write_frame(FrameType.HEADERS, 0, 1, write_headers(grpc_headers(1, CALL_TOOL)))
+    return write_frame(FrameType.CONTINUATION, 0, 1, block) * 20
+
+
+def _long_metadata(stream: int) -> bytes:
+    more = [(f"x-{number}", "y" * 500) for number in range(14)]
+    headers = write_headers(grpc_headers(1, GET_TOOLS, more))
+    return write_frame(FrameType.HEADERS, Flag.END_HEADERS | Flag.END_STREAM, stream, headers)
+
+
+def _empty_data(time: int) -> bytes:
+    """Frames of data without any, on a stream that stays open."""
+    begin = _without_message(1) if not time else b""
+    return begin + write_frame(FrameType.DATA, 0, 1) * _CHUNK
+
+
+_WINDOWS = write_frame(FrameType.WINDOW_UPDATE, 0, 0, (1).to_bytes(4))
+_PING = write_frame(FrameType.PING, 0, 0, bytes(8))
+_SETTINGS = write_settings([(Setting.INITIAL_WINDOW_SIZE, DEFAULT_WINDOW)])
+
+FRAME_ATTACKS = (
+    FrameAttack("calls", "calls as fast as they are answered", _many(lambda one: _call(one, CALL_TOOL, _ECHO), 20)),
+    FrameAttack("lists", "lists of tools", _many(lambda one: _call(one, GET_TOOLS, b""), 20)),
+    FrameAttack("paths", "methods that do not exist", _many(lambda one: _call(one, f"/x.Y/Z{one}", b""), 20)),
+    FrameAttack("resets", "streams that are reset at once", _many(lambda one: _without_message(one) + _reset(one))),
+    FrameAttack(
+        "cancelled", "calls that are reset at once", _many(lambda one: _call(one, CALL_TOOL, _ECHO) + _reset(one), 50)
+    ),
+    FrameAttack("half-open", "100 calls whose message does not end", _many(_half_open, _STREAMS), times=1),
+    FrameAttack("no-message", "100 calls without a message", _many(_without_message, _STREAMS), times=1),
+    FrameAttack(
+        "zero-window",
+        "20 streams of 100 MB, of which the client takes nothing",
+        _many(lambda one: _call(one, CALL_TOOL_STREAM, _PIECES), 20),
+        window=0,
+        times=1,
+    ),
+    FrameAttack(
+        "unread",
+        "20 streams of 100 MB that nobody reads",
+        _many(lambda one: _call(one, CALL_TOOL_STREAM, _PIECES), 20),
+        reads=False,
+        times=1,
+    ),
+    FrameAttack("pings", "pings", _repeat(_PING)),
+    FrameAttack("pings-unread", "pings, the answers unread", _repeat(_PING), reads=False),
+    FrameAttack("settings", "settings", _repeat(_SETTINGS)),
+    FrameAttack("settings-unread", "settings, the answers unread", _repeat(_SETTINGS), reads=False),
+    FrameAttack("windows", "updates of windows", _repeat(_WINDOWS)),
+    FrameAttack("empty-data", "data frames without data", _empty_data),
+    FrameAttack("headers", "headers without end", _endless_headers),
+    FrameAttack("metadata", "7 kB of metadata in each call", _many(_long_metadata, 20)),
+)
+
+
+class FrameFlood:
+    """So many connections that send frames for as long as the server takes them."""
+
+    def __init__(self, port: int, attack: FrameAttack, connections: int) -> None:
+        self._port = port
+        self._attack = attack
+        self._connections = connections
+        self._tally: Counter[str] = Counter()
+        self._selector = selectors.DefaultSelector()
+        self._resting: list[Http2Connection] = []
+
+    def run(self, seconds: float) -> str:
+        """Sends for so long; what came of it, in a few words."""
+        end = time.monotonic() + seconds
+        try:
+            for _ in range(self._connections):
+                self._connect()
+            while time.monotonic() < end:
+                if not self._selector.get_map():
+                    time.sleep(0.1)
+                for key, ready in self._selector.select(0.1):
+                    if time.monotonic() > end:
+                        break
+                    self._serve(key, ready)
+            for key in list(self._selector.get_map().values()):
+                self._count(key.data[0])
+        finally:
+            for key in list(self._selector.get_map().values()):
+                key.data[0].close()
+            for connection in self._resting:
+                connection.close()
+            self._selector.close()
+        return ", ".join(f"{count:,} {what}" for what, count in self._tally.most_common(5)) or "nothing came back"
+
+    def _connect(self) -> None:
+        try:
+            connection = Http2Connection(self._port, window=self._attack.window, seconds=2)
+        except OSError:
+            self._tally["not connected"] += 1
+            return
+        events = selectors.EVENT_WRITE | (selectors.EVENT_READ if self._attack.reads else 0)
+        self._selector.register(connection, events, [connection, 0])
+
+    def _serve(self, key: selectors.SelectorKey, ready: int) -> None:
+        connection, times = key.data
+        if ready & selectors.EVENT_READ:
+            connection.read()
+        if connection.is_closed or connection.goaway:
+            self._count(connection)
+            self._selector.unregister(connection)
+            connection.close()
+            self._connect()
+        elif ready & selectors.EVENT_WRITE and connection.has_unsent:
+            connection.write_some()
+        elif self._attack.times is not None and times >= self._attack.times:
+            self._rest(key)
+        elif ready & selectors.EVENT_WRITE:
+            connection.write_some(self._attack.make(times))
+            key.data[1] += 1
+
+    def _rest(self, key: selectors.SelectorKey) -> None:
+        """Sends nothing more on a connection, which stays open."""
+        if self._attack.reads:
+            self._selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
+        else:
+            self._selector.unregister(key.fileobj)
+            self._resting.append(key.data[0])
+
+    def _count(self, connection: Http2Connection) -> None:
+        for reply in connection.ended.values():
+            self._tally[(reply.status.partition(" ")[0] and f"status {reply.status[:40]}") or "answers"] += 1
+        if connection.goaway:
+            self._tally[f"closed: {connection.goaway[:40]}"] += 1
+        elif connection.is_closed:
+            self._tally["closed"] += 1
+
+
+class OtherGrpcCaller:
+    """Another client, from another address, that makes calls until the end of the block and counts those that fail.
+
+    What it waits is not measured: it shares a process with the attacker.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.made = 0
+        self.failures: Counter[str] = Counter()
+
+    def __enter__(self) -> "OtherGrpcCaller":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ends.wait(0.01):
+            self.made += 1
+            try:
+                with Http2Connection(self._port, OTHER, seconds=5) as connection:
+                    reply = connection.wait(connection.call(CALL_TOOL, _ECHO))
+            except OSError as error:
+                self.failures[type(error).__name__] += 1
+            else:
+                if not reply.data:
+                    self.failures[reply.status] += 1
+
+    @property
+    def broken(self) -> str:
+        """What went wrong, as a sentence; empty if nothing did."""
+        if not self.failures:
+            return ""
+        [(status, _)] = self.failures.most_common(1)
+        return f"{self.failures.total()} of {self.made} calls of another client failed: {status}"
+
+
+def _flood(attack: FrameAttack, connections: int) -> Callable[[AttackedServer, Prepared], Answered]:
+    def run(server: AttackedServer, _: Prepared) -> Answered:
+        with OtherGrpcCaller(server.grpc_port) as other:
+            said = FrameFlood(server.grpc_port, attack, connections).run(_SECONDS)
+            time.sleep(_AFTER_SECONDS)
+        return Answered(f"{said}; {other.made} calls of another client", other.broken)
+
+    return run
+
+
+def _connect_often(server: AttackedServer, _: Prepared) -> Answered:
+    """Opens connections and closes them."""
+    end, opened = time.monotonic() + _SECONDS, 0
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), Http2Connection(server.grpc_port, seconds=2):
+            opened += 1
+    return Answered(f"{opened:,} connections")
+
+
+def _connect_many(server: AttackedServer, _: Prepared) -> Answered:
+    """Opens connections, which do nothing more."""
+    with contextlib.ExitStack() as stack:
+        opened = 0
+        for _ in range(900):
+            with contextlib.suppress(OSError):
+                stack.enter_context(Http2Connection(server.grpc_port, seconds=2))
+                opened += 1
+        time.sleep(2)
+    return Answered(f"{opened} connections")
+
+
+def _rows(connections: int) -> tuple[Attack, ...]:
+    return tuple(
+        Attack(
+            f"grpc-{one.name}-{connections}",
+            f"gRPC, {connections} connection{'s' if connections > 1 else ''}: {one.title}",
+            _flood(one, connections),
+            make_calls_once,
+            options=GRPC,
+        )
+        for one in FRAME_ATTACKS
+    )
+
+
+GRPC_FRAME_ATTACKS: tuple[Attack, ...] = tuple(row for count in CONNECTIONS for row in _rows(count))
+GRPC_FLOODS: tuple[Attack, ...] = (
+    *_rows(MANY_CONNECTIONS),
+    Attack(
+        "grpc-connects", "gRPC: connections that are opened and closed", _connect_often, make_calls_once, options=GRPC
+    ),
+    Attack("grpc-idle", "gRPC: 900 connections that do nothing", _connect_many, make_calls_once, options=GRPC),
+)
