@@ -1,13 +1,17 @@
-"""The endpoints of a server and their fields, from MCP's published schemas and from what the server itself lists."""
+"""The endpoints of a server and their fields, from MCP's published schemas and from what the server itself lists.
+
+Those of MCP-lite, over HTTP and gRPC, have no published schema: their fields are those that its documents name.
+"""
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from bench import messages
 from deltamcp import ResultPolicy
 from deltamcp.values import Era
 
@@ -27,6 +31,15 @@ _SAMPLES: Mapping[str, dict[str, Any]] = {
     "completion/complete": {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "name", "value": "x"}},
 }
 """Parameters of requests that the attacked servers serve."""
+MCP_PATH = "/mcp"
+LITE_PREFIX = "/mcp-lite/v1/"
+GRPC_CALL = "/mcplite.MCPLite/CallTool"
+_LITE_META = (
+    "answers", "request_state", "action", "resources", "accept_response_types", "idempotency_key", "session_context",
+    "stream", "other",
+)  # fmt: skip
+"""What MCP-lite reads of `_meta`."""
+_LITE_LIST = ("type", "query", "detail", "shape", "cursor", "other")
 _WITH_META = ("tools/call", "tools/list", "initialize")
 """The methods whose `_meta` is looked into; the others read it in the same way."""
 
@@ -39,6 +52,25 @@ class Endpoint(NamedTuple):
     params: dict[str, Any]
     fields: tuple[FieldPath, ...]
     label: str
+    path: str = MCP_PATH
+    """Where it is sent: MCP's path, one of MCP-lite, or a method of gRPC."""
+
+    @property
+    def is_lite(self) -> bool:
+        return self.path.startswith(LITE_PREFIX)
+
+    @property
+    def is_grpc(self) -> bool:
+        return self.path == GRPC_CALL
+
+    def message(self) -> dict[str, Any]:
+        """The sample message, as JSON."""
+        if self.is_grpc or (self.is_lite and not self.method):
+            return self.params
+        if self.is_lite:
+            return {"jsonrpc": "2.0", "id": 1, "method": self.method, "params": self.params}
+        found: dict[str, Any] = json.loads(messages.request(self.era, self.method, self.params))
+        return found
 
 
 def read_schema(era: Era) -> dict[str, Any] | None:
@@ -75,6 +107,34 @@ def calls(tools: list[dict[str, Any]], samples: Mapping[str, dict[str, Any]]) ->
         fields = [("params", "arguments", *path) for path in paths]
         params = {"name": tool["name"], "arguments": arguments}
         yield Endpoint(Era.MODERN, "tools/call", params, (*fields, ("params", "arguments", "other")), tool["name"])
+
+
+def lite_endpoints(calls: Iterable[Endpoint]) -> Iterator[Endpoint]:
+    """MCP-lite's requests at its paths: calls of tools, and lists, also without JSON-RPC around their parameters."""
+    for one in calls:
+        meta = [("params", "_meta", name) for name in _LITE_META]
+        fields = (*_ENVELOPE, ("params", "name"), *one.fields, *meta)
+        yield one._replace(fields=fields, label=f"MCP-lite {one.label}", path=f"{LITE_PREFIX}calltools")
+    requests: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
+        ("tools/list", {}, _LITE_LIST),
+        ("tools/describe", {"names": ["echo"]}, ("names", "name", "other")),
+        ("tools/manifest", {}, ("root", "other")),
+        ("ping", {}, ("other",)),
+    )
+    for method, params, names in requests:
+        fields = (*_ENVELOPE, *(("params", name) for name in names))
+        yield Endpoint(Era.MODERN, method, params, fields, f"MCP-lite {method}", f"{LITE_PREFIX}rpc")
+    for path in ("listtools", "tools"):
+        fields = tuple((name,) for name in _LITE_LIST)
+        yield Endpoint(Era.MODERN, "", {}, fields, f"MCP-lite /{path}", f"{LITE_PREFIX}{path}")
+
+
+def grpc_calls(calls: Iterable[Endpoint]) -> Iterator[Endpoint]:
+    """The same calls as messages of gRPC, whose arguments are a `Struct`."""
+    for one in calls:
+        given = [path[1:] for path in one.fields]
+        fields = (("name",), *given, *(("meta", name) for name in _LITE_META))
+        yield one._replace(fields=fields, label=f"gRPC {one.label}", path=GRPC_CALL)
 
 
 def policies(tool: str) -> Endpoint:

@@ -1,6 +1,9 @@
 """Messages of MCP-lite over gRPC, written by hand as protobuf: making them must not cost what reading them costs."""
 
 import struct
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 TOOL_NAME, TOOL_ARGUMENTS, TOOL_META = 1, 2, 16
 STRUCT_FIELDS = 1
@@ -49,14 +52,29 @@ def tool_request(name: str, arguments: bytes = b"", meta: bytes = b"") -> bytes:
     return written + (field(TOOL_META, meta) if meta else b"")
 
 
+def call_request(message: Mapping[str, Any], holes: Mapping[str, bytes]) -> bytes:
+    """A `ToolRequest` of JSON's data; a field that has no object is written as the value that it has."""
+    name = message.get("name", "")
+    written = field(TOOL_NAME, holes[name] if name in holes else str(name).encode())
+    for number, key in ((TOOL_ARGUMENTS, "arguments"), (TOOL_META, "meta")):
+        given = message.get(key)
+        if isinstance(given, dict):
+            written += field(number, b"".join(entry(one, from_json(value, holes)) for one, value in given.items()))
+        elif given is not None:
+            written += field(number, from_json(given, holes))
+    return written
+
+
 def repeated(item: bytes, size: int) -> bytes:
     """So many bytes of one item."""
     return item * max(1, size // len(item))
 
 
-def from_json(value: object) -> bytes:
-    """A `Value` of JSON's data."""
+def from_json(value: object, holes: Mapping[str, bytes] = MappingProxyType({})) -> bytes:
+    """A `Value` of JSON's data, in which other values stand where it has certain texts."""
     match value:
+        case str() if value in holes:
+            return holes[value]
         case None:
             return NULL_VALUE
         case bool():
@@ -66,8 +84,8 @@ def from_json(value: object) -> bytes:
         case str():
             return text_value(value)
         case list():
-            return list_value(b"".join(field(1, from_json(item)) for item in value))
+            return list_value(b"".join(field(1, from_json(item, holes)) for item in value))
         case dict():
-            return struct_value(b"".join(entry(key, from_json(item)) for key, item in value.items()))
+            return struct_value(b"".join(entry(key, from_json(item, holes)) for key, item in value.items()))
         case _:
             raise TypeError(f"not JSON: {value!r}")

@@ -1,7 +1,7 @@
 """Looks for costly requests: every field of every endpoint in every costly shape, then the worst of them, changed.
 
-The requests that cost others most for each byte are changed at random (size, shape, encoding, a second field), and kept
-again if that makes them worse, until the time is up.
+The requests that cost others most for each byte are changed at random (size, shape, encoding, a second field, a batch,
+more connections), and kept again if that makes them worse, until the time is up.
 """
 
 import json
@@ -11,13 +11,18 @@ from typing import Any, NamedTuple
 
 import cbor2
 
+from bench.hostile import protobuf
 from bench.hostile.endpoints import Endpoint, FieldPath
 from bench.hostile.rule import MAX_GROWTH_MB, MAX_WAIT_MS
-from bench.hostile.shapes import SHAPES
+from bench.hostile.shapes import SHAPES, protobuf_value
 
 SIZES = (10_000, 100_000, 1_000_000)
 LARGEST = 4_000_000
 ENCODINGS = ("json", "compact-json", "cbor")
+BATCHES = (1, 4, 16)
+"""How many times a request of MCP-lite is in its body."""
+CONNECTIONS = (1, 8, 50)
+"""On how many connections a request is sent at once."""
 _LEAST_BYTES = 10_000
 """Smaller requests count as of this size: what any request costs must not decide the search."""
 _KEPT = 24
@@ -43,6 +48,8 @@ class Candidate(NamedTuple):
     """The place of its endpoint in the list."""
     fields: tuple[FilledField, ...]
     encoding: str = "json"
+    batch: int = 1
+    connections: int = 1
 
 
 class Cost(NamedTuple):
@@ -52,11 +59,13 @@ class Cost(NamedTuple):
     grown_mb: float
     bytes: int
     answered: str
+    stored_mb: float = 0.0
+    """The stored data that the request may have made, which may stay."""
 
     @property
     def severity(self) -> float:
         """1 is what the rule allows."""
-        return max(self.waited_ms / MAX_WAIT_MS, self.grown_mb / MAX_GROWTH_MB)
+        return max(self.waited_ms / MAX_WAIT_MS, self.grown_mb / (MAX_GROWTH_MB + self.stored_mb))
 
     @property
     def per_byte(self) -> float:
@@ -86,23 +95,35 @@ def mutate(candidate: Candidate, endpoints: Sequence[Endpoint], chance: random.R
     fields = list(candidate.fields)
     place = chance.randrange(len(fields))
     field = fields[place]
-    match chance.choice(("size", "size", "shape", "path", "more", "encoding")):
+    endpoint = endpoints[candidate.endpoint]
+    match chance.choice(("size", "size", "shape", "path", "more", "encoding", "batch", "connections")):
         case "size":
             size = int(field.size * chance.choice((0.25, 0.5, 2, 4, 10)))
             fields[place] = field._replace(size=min(LARGEST, max(1_000, size)))
         case "shape":
             fields[place] = field._replace(shape=chance.choice(list(SHAPES)))
         case "path":
-            fields[place] = field._replace(path=chance.choice(endpoints[candidate.endpoint].fields))
+            fields[place] = field._replace(path=chance.choice(endpoint.fields))
         case "more" if len(fields) < 3:
-            path = chance.choice(endpoints[candidate.endpoint].fields)
+            path = chance.choice(endpoint.fields)
             fields.append(FilledField(path, chance.choice(list(SHAPES)), field.size))
+        case "batch" if endpoint.is_lite and endpoint.method:
+            return _bounded(candidate._replace(batch=chance.choice(BATCHES)))
+        case "connections":
+            return candidate._replace(connections=chance.choice(CONNECTIONS))
         case _:
-            return candidate._replace(encoding=chance.choice(ENCODINGS))
-    total = sum(one.size for one in fields)
-    if total > LARGEST:
-        fields = [one._replace(size=one.size * LARGEST // total) for one in fields]
-    return candidate._replace(fields=tuple(fields))
+            is_mcp = not endpoint.is_lite and not endpoint.is_grpc
+            return candidate._replace(encoding=chance.choice(ENCODINGS) if is_mcp else ENCODINGS[0])
+    return _bounded(candidate._replace(fields=tuple(fields)))
+
+
+def _bounded(candidate: Candidate) -> Candidate:
+    """The candidate with fields that are together no larger than a message may be."""
+    total = sum(one.size for one in candidate.fields) * candidate.batch
+    if total <= LARGEST:
+        return candidate
+    smaller = tuple(one._replace(size=max(1, one.size * LARGEST // total)) for one in candidate.fields)
+    return candidate._replace(fields=smaller)
 
 
 def encode(candidate: Candidate, message: dict[str, Any]) -> bytes:
@@ -116,12 +137,27 @@ def encode(candidate: Candidate, message: dict[str, Any]) -> bytes:
     body = json.dumps(filled, separators=(",", ":")).encode()
     for hole, content in holes:
         body = body.replace(f'"{hole}"'.encode(), content)
+    if candidate.batch > 1:
+        return b"[" + b",".join([body] * candidate.batch) + b"]"
     if candidate.encoding == "cbor":
         try:
             return cbor2.dumps(json.loads(body))
         except (ValueError, RecursionError):  # not every shape is valid JSON
             return body
     return body
+
+
+def encode_grpc(candidate: Candidate, message: dict[str, Any]) -> bytes:
+    """The same as a message of gRPC."""
+    filled: dict[str, Any] = json.loads(json.dumps(message))
+    holes: dict[str, bytes] = {}
+    for number, field in enumerate(candidate.fields):
+        _put(filled, field.path, f"{_HOLE}{number}")
+        is_text = field.path == ("name",)
+        holes[f"{_HOLE}{number}"] = (
+            SHAPES[field.shape](field.size) if is_text else protobuf_value(field.shape, field.size)
+        )
+    return protobuf.call_request(filled, holes)
 
 
 def _put(message: dict[str, Any], path: FieldPath, value: str) -> None:
@@ -188,7 +224,7 @@ def _worst(found: dict[Candidate, Cost], count: int) -> list[Candidate]:
 
 def top(found: dict[Candidate, Cost], count: int) -> list[Found]:
     """The worst, one for each shape and encoding of the largest field, in whichever endpoint it is worst."""
-    kept: dict[tuple[str, str], Found] = {}
+    kept: dict[tuple[object, ...], Found] = {}
     for candidate in _worst(found, len(found)):
         largest = max(candidate.fields, key=lambda one: one.size)
         kept.setdefault((largest.shape, candidate.encoding), Found(candidate, found[candidate]))
@@ -199,5 +235,7 @@ def describe(candidate: Candidate, endpoints: Sequence[Endpoint]) -> str:
     """A candidate in words."""
     endpoint = endpoints[candidate.endpoint]
     parts = [f"{'.'.join(field.path)} = {field.size:,} bytes of {field.shape}" for field in candidate.fields]
-    encoded = "" if candidate.encoding == "json" else f", in {candidate.encoding}"
-    return f"{endpoint.label}: {'; '.join(parts)}{encoded}"
+    more = "" if candidate.encoding == "json" else f", in {candidate.encoding}"
+    more += f", {candidate.batch} in a batch" if candidate.batch > 1 else ""
+    more += f", {candidate.connections} connections" if candidate.connections > 1 else ""
+    return f"{endpoint.label}: {'; '.join(parts)}{more}"

@@ -1,8 +1,11 @@
-"""Costly shapes of one value in a request, each made at any size, as JSON."""
+"""Costly shapes of one value in a request, each made at any size: as JSON, and as a `Value` of protobuf."""
 
 import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
+
+from bench.hostile import protobuf
 
 Shape = Callable[[int], bytes]
 
@@ -88,3 +91,53 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
     }
 )
 """By a name for people to read."""
+
+
+def _nested_value(depth: int, is_list: bool) -> bytes:
+    value = protobuf.NULL_VALUE
+    for _ in range(depth):
+        value = protobuf.list_value(protobuf.field(1, value)) if is_list else _object_value(value)
+    return value
+
+
+def _object_value(value: bytes) -> bytes:
+    return protobuf.struct_value(protobuf.entry("a", value))
+
+
+_ITEM_VALUES: Mapping[str, Any] = {
+    "empty lists": [],
+    "empty objects": {},
+    "objects": {"a": 0},
+    "zeros": 0,
+    "fractions": 0.1,
+    "empty texts": "",
+    "nulls": None,
+    "references": {"$result": "x"},
+}
+_PROTOBUF_DEPTH = 25
+"""How deep values are nested: protobuf itself refuses 100 messages in each other, and a value is two or three."""
+
+
+def protobuf_value(shape: str, size: int) -> bytes:
+    """A shape as a `Value`; what protobuf has no word for, such as a long number, is a text of it."""
+    if shape in _ITEM_VALUES:
+        item = protobuf.field(1, protobuf.from_json(_ITEM_VALUES[shape]))
+        return protobuf.list_value(protobuf.repeated(item, size))
+    match shape:
+        case "nested lists" | "nested objects":
+            item = protobuf.field(1, _nested_value(_PROTOBUF_DEPTH, shape == "nested lists"))
+            return protobuf.list_value(protobuf.repeated(item, size))
+        case "deep lists" | "too deep":
+            return _nested_value(_PROTOBUF_DEPTH if shape == "deep lists" else min(size, 2_000), is_list=True)
+        case "keys":
+            entries = (protobuf.entry(f"{number:x}", protobuf.NULL_VALUE) for number in range(max(1, size // 13)))
+            return protobuf.struct_value(b"".join(entries))
+        case "repeated keys":
+            return protobuf.struct_value(protobuf.repeated(protobuf.entry("a", protobuf.NULL_VALUE), size))
+        case "texts":
+            texts = (protobuf.field(1, protobuf.text_value(f"list{number}")) for number in range(max(1, size // 14)))
+            return protobuf.list_value(b"".join(texts))
+        case _:
+            content = SHAPES[shape](size)
+            text = json.loads(content) if content.startswith(b'"') else content.decode()
+            return protobuf.text_value(text)

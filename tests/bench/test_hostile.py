@@ -1,5 +1,6 @@
 """The benchmark of attacks: how it makes requests, judges figures and searches, and one attack from end to end."""
 
+import argparse
 import ast
 import json
 import os
@@ -12,21 +13,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.hostile import endpoints, other_caller, payloads, rule, search, table
+from bench.hostile import __main__ as hostile
+from bench.hostile import (
+    credential_attacks,
+    endpoints,
+    introspection_endpoint,
+    other_caller,
+    payloads,
+    rule,
+    search,
+    table,
+)
 from bench.hostile.attacks import ATTACKS
 from bench.hostile.client_attacks import CLIENT_ATTACKS
 from bench.hostile.endpoints import Endpoint
 from bench.hostile.hostile_server import doubling_schema
 from bench.hostile.rule import Measured
 from bench.hostile.search import Candidate, Cost, FilledField
+from bench.hostile.servers import gateway
+from bench.hostile.servers.options import GatewayOptions
 from bench.hostile.shapes import SHAPES
 from bench.hostile.stdio_attacks import STDIO_ATTACKS
 from bench.peers import ROOT
+from deltamcp.gateway.config_file import read_gateway_file
 from deltamcp.values import Era
 
 ECHO = Endpoint(
     Era.MODERN, "tools/call", {"name": "echo"}, (("params", "name"), ("params", "arguments", "text")), "echo"
 )
+LITE_ECHO = ECHO._replace(path=f"{endpoints.LITE_PREFIX}rpc", label="MCP-lite echo")
 PING = Endpoint(Era.HANDSHAKE, "ping", {}, (("id",),), "ping")
 
 
@@ -38,7 +53,12 @@ def candidates() -> st.SearchStrategy[Candidate]:
         st.integers(1_000, search.LARGEST // 3),
     )
     return st.builds(
-        Candidate, st.just(0), st.lists(fields, min_size=1, max_size=3).map(tuple), st.sampled_from(search.ENCODINGS)
+        Candidate,
+        st.just(0),
+        st.lists(fields, min_size=1, max_size=3).map(tuple),
+        st.sampled_from(search.ENCODINGS),
+        st.just(1),
+        st.sampled_from(search.CONNECTIONS),
     )
 
 
@@ -137,13 +157,27 @@ def test_a_shape_has_about_the_size_that_is_asked_for(name):
         json.loads(content)
 
 
-@given(candidates(), st.integers())
-def test_a_changed_candidate_is_one_that_a_server_may_be_sent(candidate, seed):
-    changed = search.mutate(candidate, [ECHO], random.Random(seed))
+@given(candidates(), st.integers(), st.sampled_from([ECHO, LITE_ECHO]))
+def test_a_changed_candidate_is_one_that_a_server_may_be_sent(candidate, seed, endpoint):
+    changed = search.mutate(candidate, [endpoint], random.Random(seed))
     assert 1 <= len(changed.fields) <= 3
-    assert sum(field.size for field in changed.fields) <= search.LARGEST
+    assert sum(field.size for field in changed.fields) * changed.batch <= search.LARGEST
     assert all(field.path in ECHO.fields and field.shape in SHAPES for field in changed.fields)
     assert changed.encoding in search.ENCODINGS
+    assert changed.batch in search.BATCHES and changed.connections in search.CONNECTIONS
+    assert endpoint.is_lite or changed.batch == 1
+
+
+def test_candidates_of_mcp_lite_come_in_batches_and_on_connections():
+    chance = random.Random(1)
+    first = Candidate(0, (FilledField(("params", "name"), "letters", 2_000),))
+    changed = [search.mutate(first, [LITE_ECHO], chance) for _ in range(200)]
+    assert {one.batch for one in changed} == set(search.BATCHES)
+    assert {one.connections for one in changed} == set(search.CONNECTIONS)
+    [largest] = {one for one in changed if one.batch == 16}
+    assert search.describe(largest, [LITE_ECHO]).endswith("letters, 16 in a batch")
+    body = json.loads(search.encode(largest, LITE_ECHO.message()))
+    assert len(body) == 16 and body[0]["params"]["name"] == "x" * 2_000
 
 
 def test_a_candidate_is_its_endpoints_message_with_fields_filled_in():
@@ -225,6 +259,18 @@ def test_endpoints_are_read_from_a_schema_with_samples_of_what_is_required():
     assert ("params", "_meta", "x") not in found.fields
 
 
+def test_calls_are_also_requests_of_mcp_lite_and_messages_of_grpc():
+    [call] = endpoints.calls([{"name": "echo", "inputSchema": {"properties": {"text": {"type": "string"}}}}], {})
+    lite = {one.label: one for one in endpoints.lite_endpoints([call])}
+    assert lite["MCP-lite echo"].message()["params"] == {"name": "echo", "arguments": {}}
+    assert ("params", "_meta", "request_state") in lite["MCP-lite echo"].fields
+    assert lite["MCP-lite /listtools"].message() == {} and ("query",) in lite["MCP-lite /listtools"].fields
+    assert all(one.is_lite and not one.is_grpc for one in lite.values())
+    [grpc_call] = endpoints.grpc_calls([call])
+    assert grpc_call.is_grpc and grpc_call.message() == {"name": "echo", "arguments": {}}
+    assert {("name",), ("arguments", "text"), ("meta", "answers")} <= set(grpc_call.fields)
+
+
 def test_a_schema_of_doubling_references_is_small_and_admits_texts():
     assert len(json.dumps(doubling_schema())) < 6_000
     assert doubling_schema(2)["$defs"]["d1"]["allOf"] == [{"$ref": "#/$defs/d2"}] * 2
@@ -241,24 +287,26 @@ def test_another_caller_sees_when_a_reply_is_whole():
 
 
 def test_no_attacked_peer_imports_this_package():
-    for name in ("sdk", "fastmcp", "tools"):
+    for name in ("sdk", "fastmcp", "tools", "options"):
         tree = ast.parse((ROOT / "bench" / "hostile" / "servers" / f"{name}.py").read_text())
         modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         assert not [module for module in modules if module.startswith("deltamcp")]
 
 
-def test_an_attack_is_made_and_measured_from_end_to_end(tmp_path):
+def test_attacks_are_made_and_measured_from_end_to_end(tmp_path):
     file = tmp_path / "figures.json"
-    words = ["--only", "body", "--no-peers", "--seconds", "0", "--attempts", "1", "--json", str(file)]
+    words = ["--only", "body,grpc-headers-1,large-result", "--no-peers", "--seconds", "0", "--attempts", "1"]
+    words += ["--json", str(file)]
     done = subprocess.run(
         [sys.executable, "-m", "bench.hostile", *words], cwd=ROOT, env=dict(os.environ), capture_output=True, text=True
     )
     assert done.returncode in (0, 1), done.stderr  # 1 if this machine is so busy that others waited
-    [row] = json.loads(file.read_text())["rows"]
-    measured = row["measured"]["ours"]
-    assert (measured["broken"], measured["timed_out"]) == ("", False)
-    assert measured["answered"].startswith("HTTP/1.1 413")
-    assert measured["waited_ms"] >= 0
+    rows = {row["name"]: row["measured"]["ours"] for row in json.loads(file.read_text())["rows"]}
+    assert {name: (row["broken"], row["timed_out"]) for name, row in rows.items()} == dict.fromkeys(rows, ("", False))
+    assert rows["body"]["answered"].startswith("HTTP/1.1 413")
+    assert rows["large-result"]["answered"].startswith("200 lorem ipsum")
+    assert rows["grpc-headers-1"]["answered"]
+    assert all(row["waited_ms"] >= 0 for row in rows.values())
 
 
 def test_an_unknown_attack_is_named():
@@ -267,3 +315,71 @@ def test_an_unknown_attack_is_named():
     )
     assert done.returncode == 2
     assert "there is no attack 'nothing'" in done.stderr
+
+
+def test_groups_and_names_choose_attacks():
+    planned = hostile.plan()
+    everything = hostile.choose(argparse.ArgumentParser(), argparse.Namespace(only=None, group=None), planned)
+    assert {one.group for one in everything} == {"http", "lite", "many", "grpc", "gateway", "stdio", "client"}
+    assert {one.group for one in planned if one not in everything} == {"grpc-floods"}
+    parser, chosen = argparse.ArgumentParser(), argparse.Namespace(only="body", group="stdio,client")
+    found = {one.name for one in hostile.choose(parser, chosen, planned)}
+    expected = {"body", *(one.name for one in STDIO_ATTACKS), *(one.name for one in CLIENT_ATTACKS)}
+    assert found == expected
+    with pytest.raises(SystemExit):
+        hostile.choose(parser, argparse.Namespace(only=None, group="nothing"), planned)
+
+
+# Other attacks
+
+
+@pytest.mark.parametrize(
+    ("length", "letters", "can_be_guessed"),
+    [(4, "23456789abcdefghjkmnpqrstvwxyz", True), (22, "0123456789abcdef", False)],
+)
+def test_a_handle_that_can_be_guessed_in_its_lifetime_breaks_the_rule(length, letters, can_be_guessed):
+    chance = random.Random(1)
+    handles = ["R" + "".join(chance.choices(letters, k=length)) for _ in range(300)]
+    found = credential_attacks.letters_of(handles)
+    assert (len(found[0]), found[1]) == (1, sorted(letters))
+    assert bool(credential_attacks.judge_guesses(found, 1_000).broken) == can_be_guessed
+
+
+def test_a_gateway_is_configured_as_its_options_say(tmp_path):
+    upstreams = [("evil", {"command": "x", "args": ["-E", '{"tools": 5}'], "on_new": "announce"})]
+    written = gateway.configuration(GatewayOptions(upstreams, str(tmp_path), "full"))  # type: ignore[arg-type]
+    file = tmp_path / "gateway.toml"
+    file.write_text(written)
+    config = read_gateway_file(file).config
+    assert (config.disclosure, config.wait_seconds) == ("full", 0.1)
+    assert config.upstreams[0].entry["args"] == ["-E", '{"tools": 5}']
+
+
+def test_a_hostile_upstream_lists_what_it_is_told_once_the_gate_is_open(tmp_path):
+    gate = tmp_path / "gate"
+    job = {"gate": str(gate), "names": [300], "tools": 3_000, "changes": 1, "pause": 0, "result_mb": 0.001}
+    program = ROOT / "bench" / "hostile" / "hostile_upstream.py"
+    process = subprocess.Popen(
+        [sys.executable, "-EP", str(program), json.dumps(job)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with process:
+        assert process.stdin is not None and process.stdout is not None
+        for number, (method, params) in enumerate(
+            [("initialize", {}), ("tools/list", {}), ("tools/list", {"cursor": "2500"}), ("tools/call", {}), ("x", {})]
+        ):
+            line = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+            process.stdin.write(line.encode() + b"\n")
+        process.stdin.close()
+        assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "hostile"
+        gate.touch()
+        said = [json.loads(line) for line in process.stdout]
+    by_id = {one["id"]: one for one in said if "id" in one}
+    assert [len(tool["name"]) for tool in by_id[1]["result"]["tools"][:2]] == [1, 300]
+    assert by_id[1]["result"]["nextCursor"] == "2500" and len(by_id[2]["result"]["tools"]) == 502
+    assert len(by_id[3]["result"]["content"][0]["text"]) == 1_000
+    assert by_id[4]["error"]["code"] == -32601
+
+
+def test_an_endpoint_calls_good_tokens_active():
+    assert b'{"active": false}' in introspection_endpoint.answer("bad-1")
+    assert b'"active": true' in introspection_endpoint.answer("good-1")
