@@ -1,1 +1,1 @@
-"""Mutated HTTP requests and JSON-RPC messages, sent to a server process. Run `make fuzz`."""
+"""Mutated HTTP requests, JSON-RPC messages and gRPC, sent to a server process. Run `make fuzz`."""

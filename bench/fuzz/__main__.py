@@ -6,14 +6,17 @@ import contextlib
 import statistics
 import time
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench import machine
 from bench.fuzz.cases import describe, make_body_case, make_http_bytes
+from bench.fuzz.grpc_cases import make_connection_bytes, make_message_case
+from bench.fuzz.grpc_sender import GrpcSender
 from bench.fuzz.sender import FuzzSender
 from bench.fuzz.server import COMPAT, OPEN, RESOURCE
 from bench.fuzz.verdict import FuzzTally
 from bench.hostile.attacked_server import resident_bytes
+from bench.ports import find_free_port
 from bench.server_process import HttpServerProcess
 from bench.token_issuer import run_issuer
 
@@ -25,8 +28,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.fuzz", description=__doc__)
     parser.add_argument("--http", type=int, default=200_000, metavar="N", help="mutated HTTP requests (200,000)")
     parser.add_argument("--bodies", type=int, default=100_000, metavar="N", help="mutated JSON-RPC messages (100,000)")
+    parser.add_argument("--grpc", type=int, default=60_000, metavar="N", help="mutated messages of gRPC (60,000)")
+    parser.add_argument(
+        "--frames", type=int, default=60_000, metavar="N", help="mutated connections of HTTP/2 (60,000)"
+    )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of all chance (1)")
-    parser.add_argument("--replay", metavar="KIND:NUMBER", help="one case that was found, such as http:1234")
+    parser.add_argument("--replay", metavar="KIND:NUMBER", help="one case that was found, such as http:1234 or grpc:1")
     given = parser.parse_args()
     machine.raise_descriptor_limit()
     began, broken = time.monotonic(), 0
@@ -36,24 +43,46 @@ def main() -> None:
             raise SystemExit(asyncio.run(_replay(given.replay, given.seed, issuer.url, token)))
         servers = {"without authentication": OPEN, "with access tokens": issuer.url, "compat=True": COMPAT}
         for place, (title, auth) in enumerate(servers.items()):
-            http, bodies = (
-                range(count * place // len(servers), count * (place + 1) // len(servers))
-                for count in (given.http, given.bodies)
+            parts = FuzzParts(
+                *(
+                    range(count * place // len(servers), count * (place + 1) // len(servers))
+                    for count in (given.http, given.bodies, given.grpc, given.frames)
+                )
             )
             print(f"{title}:", flush=True)
-            broken += len(asyncio.run(_fuzz(auth, token, http, bodies, given.seed)))
-    print(f"\n{given.http:,} requests and {given.bodies:,} messages in {time.monotonic() - began:.0f} s: ", end="")
+            broken += len(asyncio.run(_fuzz(auth, token, parts, given.seed)))
+    print(f"\n{given.http:,} requests and {given.bodies:,} messages over HTTP, ", end="")
+    print(
+        f"{given.grpc:,} messages and {given.frames:,} connections of gRPC in {time.monotonic() - began:.0f} s: ",
+        end="",
+    )
     print(f"{broken} findings" if broken else "0 crashes, 0 hangs, memory flat")
     raise SystemExit(1 if broken else 0)
 
 
-async def _fuzz(auth: str, token: str, http: range, bodies: range, seed: int) -> list[str]:
+class FuzzParts(NamedTuple):
+    """The numbers of the cases of each kind."""
+
+    http: range
+    bodies: range
+    grpc: range
+    frames: range
+
+
+async def _fuzz(auth: str, token: str, parts: FuzzParts, seed: int) -> list[str]:
     """Fuzzes one server process; what went wrong."""
-    with HttpServerProcess("server", auth, package="bench.fuzz") as server:
+    grpc_port = find_free_port()
+    with HttpServerProcess("server", auth, str(grpc_port), package="bench.fuzz") as server:
         pid, tally = server.server.process.pid, FuzzTally()
         sender = FuzzSender(server.port, seed, tally, token, auth != COMPAT)
+        grpc_sender = GrpcSender(grpc_port, seed, tally, token)
         memory = {}
-        for title, send in (("messages", sender.send_bodies(bodies)), ("requests", sender.send_requests(http))):
+        for title, send in (
+            ("messages", sender.send_bodies(parts.bodies)),
+            ("requests", sender.send_requests(parts.http)),
+            ("messages of gRPC", grpc_sender.send_messages(parts.grpc)),
+            ("connections of gRPC", grpc_sender.send_connections(parts.frames)),
+        ):
             samples = await _run(send, sender, pid)
             memory[title] = samples
             print(f"  {title}: {dict(tally.statuses.most_common())}", flush=True)
@@ -109,20 +138,37 @@ async def _replay(case: str, seed: int, issuer: str, token: str) -> int:
     """Sends one case to all three servers and prints what it is."""
     kind, _, number = case.partition(":")
     at, found = int(number), 0
-    if kind == "body":
-        print(describe(make_body_case(seed, at)))
-    else:
-        print(make_http_bytes(seed, at, {})[:2_000])
+    print(_describe(kind, seed, at))
     for auth in (OPEN, issuer, COMPAT):
-        with HttpServerProcess("server", auth, package="bench.fuzz") as server:
+        grpc_port = find_free_port()
+        with HttpServerProcess("server", auth, str(grpc_port), package="bench.fuzz") as server:
             tally = FuzzTally()
             sender = FuzzSender(server.port, seed, tally, token, auth != COMPAT)
-            send = sender.send_bodies if kind == "body" else sender.send_requests
+            grpc_sender = GrpcSender(grpc_port, seed, tally, token)
+            send = {
+                "body": sender.send_bodies,
+                "http": sender.send_requests,
+                "grpc": grpc_sender.send_messages,
+                "frames": grpc_sender.send_connections,
+            }[kind]
             await send(range(at, at + 1))
             log = server.server.stderr_all()
         found += len(tally.findings) + ("Traceback" in log)
         print(f"{auth}: {dict(tally.statuses)} {tally.findings}\n{log[-3000:]}")
     return 1 if found else 0
+
+
+def _describe(kind: str, seed: int, number: int) -> str:
+    """A case in words."""
+    match kind:
+        case "body":
+            return describe(make_body_case(seed, number))
+        case "grpc":
+            return repr(make_message_case(seed, number))
+        case "frames":
+            return repr(make_connection_bytes(seed, number)[:2_000])
+        case _:
+            return repr(make_http_bytes(seed, number, {})[:2_000])
 
 
 if __name__ == "__main__":

@@ -7,17 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench import messages
+from bench.fuzz.lite_messages import valid_bodies
 from bench.fuzz.mutation import ENCODINGS, TEXTS, encode, mutate_bytes, mutate_message
 from bench.fuzz.valid_messages import SESSION, TOKEN, valid_messages
 from deltamcp.values import Era
 
 _VALID = {era: valid_messages(era) for era in Era}
+_LITE_BODIES = valid_bodies()
+_LITE_SHARE = 0.3
+"""The part of the cases that are for MCP-lite."""
 HttpHeaders = list[tuple[str, str]]
 
 _VERBS = ("GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH", "TRACE", "CONNECT", "post", "POST\t", "BREW", "", "PRI")
 _TARGETS = (
     "/", "/mcp/", "//mcp", "/mcp?x=1", "/mcp#x", "*", "http://evil.example/mcp", "/%6d%63%70", "/mcp/../mcp",
-    "/metrics", "/healthz", "/readyz", "/.well-known/oauth-protected-resource", "/é",
+    "/mcp-lite/v1", "/mcp-lite/v1/", "/mcp-lite/v1/rpc/x", "/rpc", "/mcp-lite/v2/rpc", "/metrics", "/healthz",
+    "/readyz", "/.well-known/oauth-protected-resource", "/é",
     "/.well-known/oauth-protected-resource/mcp", "/" + "a" * 9_000, "/mcp\x00", "mcp", "",
 )  # fmt: skip
 _VERSIONS = ("HTTP/1.0", "HTTP/2.0", "HTTP/1.2", "HTTP/0.9", "http/1.1", "HTTP/1.1 x", "", "ICY/1.1")
@@ -106,6 +111,10 @@ def make_chance(seed: int, kind: str, number: int) -> random.Random:
 def make_body_case(seed: int, number: int) -> HttpCase:
     """A request whose headers are right and whose message is mutated; about one in 20 is valid."""
     chance = make_chance(seed, "body", number)
+    if chance.random() < _LITE_SHARE:
+        path, body = chance.choice(_LITE_BODIES)
+        changed = body if chance.random() < 0.05 else mutate_message(body, chance)
+        return _lite_case(path, changed, chance, is_mutated=chance.random() < 0.15)
     era = chance.choice(list(Era))
     message = chance.choice(_VALID[era])
     changed = message if chance.random() < 0.05 else mutate_message(message, chance)
@@ -121,11 +130,16 @@ def make_body_case(seed: int, number: int) -> HttpCase:
 def make_http_case(seed: int, number: int) -> HttpCase:
     """A valid request of which the verb, the target, headers or the message are changed."""
     chance = make_chance(seed, "http", number)
-    era = chance.choice(list(Era))
-    message = chance.choice(_VALID[era])
-    encoding = chance.choices(list(ENCODINGS), (8, 1, 1))[0]
-    headers = _headers(era, message, encoding, chance)
-    verb, target, version = "POST", "/mcp", "HTTP/1.1"
+    verb, target, version, encoding = "POST", "/mcp", "HTTP/1.1", "json"
+    message: Any
+    if chance.random() < _LITE_SHARE:
+        target, message = chance.choice(_LITE_BODIES)
+        headers = _lite_headers(chance)
+    else:
+        era = chance.choice(list(Era))
+        message = chance.choice(_VALID[era])
+        encoding = chance.choices(list(ENCODINGS), (8, 1, 1))[0]
+        headers = _headers(era, message, encoding, chance)
     if chance.random() < 0.15:
         verb = chance.choice(_VERBS)
     if chance.random() < 0.1:
@@ -160,6 +174,28 @@ def make_http_bytes(seed: int, number: int, known: Mapping[str, str]) -> bytes:
     if chance.random() < 0.02:
         data = bytes(chance.randrange(256) for _ in range(chance.choice((1, 40, 2_000))))
     return data
+
+
+def _lite_case(path: str, body: Any, chance: random.Random, is_mutated: bool) -> HttpCase:
+    data = encode(body, "json")
+    if is_mutated:
+        data = mutate_bytes(data, chance)
+    return HttpCase("POST", path, "HTTP/1.1", _lite_headers(chance), data)
+
+
+def _lite_headers(chance: random.Random) -> HttpHeaders:
+    accept = chance.choices(
+        ("application/json", "text/event-stream", "*/*", "text/event-stream;q=0.1, */*"), (6, 3, 1, 1)
+    )
+    headers = {
+        "Host": "localhost",
+        "Content-Type": "application/json",
+        "Accept": accept[0],
+        "Authorization": f"Bearer {TOKEN}",
+    }
+    if chance.random() < 0.1:
+        headers["Prefer"] = chance.choice(("wait=1", "wait=x", "respond-async, wait=0", "wait=99999999999"))
+    return list(headers.items())
 
 
 def _headers(era: Era, message: Any, encoding: str, chance: random.Random) -> HttpHeaders:

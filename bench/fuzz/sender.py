@@ -80,13 +80,13 @@ class FuzzSender:
         state = messages.parse_reply(asked.body)["result"]["requestState"]
         return {SESSION: opened.session or "", HANDLE: handle, STATE: state, TOKEN: self._token}
 
-    async def _post(self, body: bytes, headers: dict[str, str]) -> RawReply:
+    async def _post(self, body: bytes, headers: dict[str, str], path: str = "/mcp") -> RawReply:
         """Posts a request on a connection of its own, which ends with the reply."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
             try:
                 sent = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
-                lines = ["POST /mcp HTTP/1.1", *(f"{name}: {text}" for name, text in sent.items()), "", ""]
+                lines = [f"POST {path} HTTP/1.1", *(f"{name}: {text}" for name, text in sent.items()), "", ""]
                 writer.write("\r\n".join(lines).encode("utf-8", "replace") + body)
                 return await read_reply(reader)
             finally:
@@ -94,7 +94,7 @@ class FuzzSender:
 
     async def _send_body(self, number: int) -> None:
         case = make_body_case(self._seed, number).fill_in(self._known)
-        reply = await self._post(case.body, dict(case.headers))
+        reply = await self._post(case.body, dict(case.headers), case.target)
         self._tally.count(str(reply.status))
         if wrong := check_reply(reply.status, reply.content_type, reply.body):
             self._tally.report("body", number, wrong)

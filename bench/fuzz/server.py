@@ -1,18 +1,22 @@
 """The server under `make fuzz`: tools, resources, prompts and completions of every kind. Started as a program.
 
-    python -m bench.fuzz.server PORT AUTH
+    python -m bench.fuzz.server PORT AUTH GRPC-PORT
 
 AUTH is `open`, `compat` for the HTTP of the original Delta-MCP, or the URL of an issuer of access tokens whose keys are
-at `/jwks`.
+at `/jwks`. MCP-lite is served beside MCP, with all of its paths, and over gRPC at a port of its own.
 """
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
+from bench.fuzz import lite_messages
 from deltamcp import Context, DeltaServer, Limits, Rate, RateLimits, ResultPolicy
 from deltamcp.auth.resource_server import ResourceServer
+from deltamcp.transports.grpc_options import GrpcOptions
 from deltamcp.transports.http_options import HttpOptions
+from deltamcp.transports.uvicorn_server import make_server
 
 OPEN, COMPAT = "open", "compat"
 RESOURCE = "http://127.0.0.1/mcp"
@@ -64,6 +68,11 @@ def build() -> DeltaServer:
             await asyncio.sleep(0)
         return "reported"
 
+    @server.tool
+    async def spell(word: str) -> AsyncIterator[str]:
+        for letter in word[:100]:
+            yield letter
+
     @server.resource("fuzz://clock")
     async def clock() -> str:
         return "noon"
@@ -88,10 +97,25 @@ def make_options(auth: str) -> HttpOptions:
     options = HttpOptions(trusted_proxies=["127.0.0.0/8"], allowed_origins=["http://localhost:3000"])
     if auth == COMPAT:
         options["compat"] = True
-    elif auth != OPEN:
+        return options
+    lite: Any = lite_messages.OPTIONS
+    options["mcp_lite"] = lite
+    if auth != OPEN:
+        options["auth"] = ResourceServer(RESOURCE, auth, jwks_url=f"{auth}/jwks", scopes=["call"])
+    return options
+
+
+def make_grpc_options(auth: str) -> GrpcOptions:
+    lite: Any = lite_messages.OPTIONS
+    options = GrpcOptions(mcp_lite=lite, request_ids=True)
+    if auth not in (OPEN, COMPAT):
         options["auth"] = ResourceServer(RESOURCE, auth, jwks_url=f"{auth}/jwks", scopes=["call"])
     return options
 
 
 if __name__ == "__main__":
-    build().run("http", port=int(sys.argv[1]), **make_options(sys.argv[2]))
+    port, auth, grpc_port = sys.argv[1:4]
+    server = build()
+    http = make_server(server.engine, port=int(port), **make_options(auth))
+    http.add_server(server.grpc(port=int(grpc_port), **make_grpc_options(auth)))
+    http.run()

@@ -279,6 +279,15 @@ def _flood(attack: FrameAttack, connections: int) -> Callable[[AttackedServer, P
     return run
 
 
+def _name_in_other_bytes(server: AttackedServer, _: Prepared) -> Answered:
+    """Calls a method whose name is no UTF-8; the fuzzer found it. Another client calls afterwards."""
+    with Http2Connection(server.grpc_port, seconds=5) as connection:
+        said = connection.wait(connection.call("/x\xcd(y/z", b"")).status
+    with OtherGrpcCaller(server.grpc_port) as other:
+        time.sleep(1)
+    return Answered(f"{said}; {other.made} calls of another client", other.broken)
+
+
 def _connect_often(server: AttackedServer, _: Prepared) -> Answered:
     """Opens connections and closes them."""
     end, opened = time.monotonic() + _SECONDS, 0
@@ -313,7 +322,16 @@ def _rows(connections: int) -> tuple[Attack, ...]:
     )
 
 
-GRPC_FRAME_ATTACKS: tuple[Attack, ...] = tuple(row for count in CONNECTIONS for row in _rows(count))
+GRPC_FRAME_ATTACKS: tuple[Attack, ...] = (
+    Attack(
+        "grpc-name",
+        "gRPC: a call of a method whose name is no UTF-8",
+        _name_in_other_bytes,
+        make_calls_once,
+        options=GRPC,
+    ),
+    *(row for count in CONNECTIONS for row in _rows(count)),
+)
 GRPC_FLOODS: tuple[Attack, ...] = (
     *_rows(MANY_CONNECTIONS),
     Attack(

@@ -54,8 +54,8 @@ def tool_request(name: str, arguments: bytes = b"", meta: bytes = b"") -> bytes:
 
 def call_request(message: Mapping[str, Any], holes: Mapping[str, bytes]) -> bytes:
     """A `ToolRequest` of JSON's data; a field that has no object is written as the value that it has."""
-    name = message.get("name", "")
-    written = field(TOOL_NAME, holes[name] if name in holes else str(name).encode())
+    name = str(message.get("name", ""))
+    written = field(TOOL_NAME, holes[name] if name in holes else name.encode())
     for number, key in ((TOOL_ARGUMENTS, "arguments"), (TOOL_META, "meta")):
         given = message.get(key)
         if isinstance(given, dict):
