@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from deltamcp import ConfigurationError, DeltaServer, HostAuth, Limits, Principal, ToolError, connect
 from deltamcp.transports import metrics
 from deltamcp.transports.metrics import METRICS, Metrics
+from deltamcp.transports.shared_page import PAGE_SECONDS
 from deltamcp.transports.uvicorn_server import bind_sockets, make_server
 from tests.support.conditions import wait_until
 from tests.support.http_server import serve_uvicorn
@@ -113,7 +114,7 @@ async def test_responses_are_counted_by_status_and_refusals_by_reason():
 
 
 async def test_what_is_in_progress_is_shown_while_it_is():
-    server = make()
+    server, now = make(), [0.0]
     begun, end = asyncio.Event(), asyncio.Event()
 
     @server.tool
@@ -121,7 +122,8 @@ async def test_what_is_in_progress_is_shown_while_it_is():
         begun.set()
         await end.wait()
 
-    async with serve_uvicorn(make_server(server.engine, port=0, metrics=True)) as address:
+    shown = Metrics(clock=lambda: now[0])
+    async with serve_uvicorn(make_server(server.engine, port=0, metrics=shown)) as address:
         async with connect(f"{address}/mcp", speak="handshake") as client:
             call = asyncio.create_task(client.call_tool("wait"))
             await wait_until(begun.is_set)
@@ -130,9 +132,33 @@ async def test_what_is_in_progress_is_shown_while_it_is():
             finally:
                 end.set()
             await call
+        now[0] += PAGE_SECONDS
         idle = samples((await read_page(address)).text)
     assert busy["delta_mcp_requests_in_flight",] == 1 and busy["delta_mcp_sessions",] == 1
     assert idle["delta_mcp_requests_in_flight",] == 0 and idle["delta_mcp_sessions",] == 0
+
+
+async def test_pages_are_written_once_a_second_whatever_format_clients_ask_for(monkeypatch):
+    now: list[float] = [0.0]
+    begun: list[str] = []
+    begin = Metrics._begin_page
+
+    def counted(self: Metrics, accept: str) -> Any:
+        begun.append(accept)
+        return begin(self, accept)
+
+    monkeypatch.setattr(Metrics, "_begin_page", counted)
+    shown = Metrics(clock=lambda: now[0])
+    async with serve_uvicorn(make_server(make().engine, port=0, metrics=shown)) as address:
+        for number in range(20):
+            accept = f"application/openmetrics-text; version=1.0.{number}; escaping=allow-utf-8"
+            page = await read_page(address, accept=accept)
+            assert page.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+            await read_page(address, accept=f"text/plain; version=1.0.{number}; escaping=dots")
+        assert sorted(begun) == ["", "application/openmetrics-text"]
+        now[0] += PAGE_SECONDS
+        await read_page(address)
+    assert sorted(begun) == ["", "", "application/openmetrics-text"]
 
 
 async def test_tokens_are_counted_where_somebody_asks():

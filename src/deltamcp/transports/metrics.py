@@ -4,7 +4,9 @@ Labels have few values: operations that exist, outcomes, faults; nothing of who 
 """
 
 import asyncio
+import functools
 import platform
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +20,7 @@ from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_messages import WHOLE_RESPONSE, Receive, Scope, Send
 from deltamcp.transports.open_pages import OpenPages
 from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.shared_page import SharedPage
 from deltamcp.values import Failure
 from deltamcp.version import VERSION
 
@@ -79,6 +82,9 @@ METRICS: Mapping[str, MetricRow] = {
     BUILD: MetricRow("gauge", ("version", "python"), "Always 1; the versions that run."),
 }
 
+_OPENMETRICS = "application/openmetrics-text"
+_FORMATS = ("", _OPENMETRICS)
+"""What clients accept, by which prometheus-client chooses a format; by their own headers it would have any number."""
 _STATUS_KEYS = {number: (RESPONSES, f"{number}xx") for number in range(1, 6)}
 
 
@@ -87,13 +93,21 @@ class Metrics:
 
     is_active = True
 
-    def __init__(self, *, on_main_port: bool = True, counts_tokens: bool = False, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        on_main_port: bool = True,
+        counts_tokens: bool = False,
+        folder: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """
         Args:
             on_main_port: Whether the page is beside the MCP endpoint; else it is only where `show_page` is served.
             counts_tokens: Whether to count the tokens of every result; else they are counted where another observer
                 has counted them.
             folder: Where the processes of one server write their figures, so that the page has the sum.
+            clock: Says how old a page is.
 
         Raises:
             ConfigurationError: prometheus-client is not installed.
@@ -103,6 +117,7 @@ class Metrics:
         except ImportError:
             raise ConfigurationError("Metrics need prometheus-client: pip install 'delta-mcp[metrics]'.") from None
         self._exposition = prometheus_client.exposition
+        self._pages = {accept: SharedPage(functools.partial(self._begin_page, accept), clock) for accept in _FORMATS}
         self._on_main_port = on_main_port
         self._counts_tokens = counts_tokens
         self._folder = None if folder is None else FigureFolder(folder)
@@ -175,14 +190,17 @@ class Metrics:
     # The page
 
     async def show_page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the figures of all processes to whoever asks."""
+        """Sends the figures of all processes, as they were within the last second, to whoever asks."""
         if scope["method"] not in ("GET", "HEAD"):
             await asgi_messages.respond(send, 405, b"", [(b"allow", b"GET, HEAD")])
             return
         accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
-        encode, content_type = self._exposition.choose_encoder(accept)
-        body = encode(_Collected(self._read()))
-        await asgi_messages.respond(send, 200, body, [(b"content-type", content_type.encode())])
+        asked = _OPENMETRICS if any(one.partition(";")[0].strip() == _OPENMETRICS for one in accept.split(",")) else ""
+        _, content_type = self._exposition.choose_encoder(asked)
+        body = await self._pages[asked].read(asgi_messages.client_address(scope))
+        headers = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})  # at once: the pieces would be copies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves the page at an address of its own."""
@@ -191,11 +209,13 @@ class Metrics:
         elif scope["type"] == "http":
             await asgi_messages.respond(send, 404, b"")
 
-    def _read(self) -> Snapshot:
-        if self._folder is None:
-            return self._snapshot()
-        self._folder.write(self._snapshot())  # first, so that no later page of another process shows less
-        return self._folder.read_total()
+    def _begin_page(self, accept: str) -> Callable[[], bytes]:
+        encode, _ = self._exposition.choose_encoder(accept)
+        snapshot, folder = self._snapshot(), self._folder
+        if folder is None:
+            return lambda: encode(_Collected(snapshot))
+        folder.write(snapshot)  # first, so that no later page of another process shows less
+        return lambda: encode(_Collected(folder.read_total()))
 
     def _snapshot(self) -> Snapshot:
         assert self._engine is not None, "the metrics are attached"
