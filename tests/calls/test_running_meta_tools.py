@@ -27,8 +27,8 @@ def server(**switches):
 
 
 RUNS = {
-    "execute": {"read", "add", "unknown", "both"},
-    "query": {"read", "both"},
+    "execute": {"read", "add", "unknown"},
+    "query": {"read"},
     "execute_destructive": {"read", "destroy", "add", "unknown", "both"},
 }
 
@@ -40,11 +40,18 @@ async def test_each_meta_tool_runs_what_its_permission_covers(meta):
         for name in RUNS["execute_destructive"]:
             reply = await client.call_tool(meta, {"operation": name})
             if reply.is_error:
-                right = "execute_destructive" if name == "destroy" else "execute"
+                right = "execute_destructive" if name in ("destroy", "both") else "execute"
                 assert reply.text.rstrip().endswith(f"use {right}."), reply.text
             else:
                 done.add(name)
         assert done == RUNS[meta]
+
+
+async def test_what_says_that_it_reads_only_and_that_it_destroys_counts_as_destructive():
+    async with connect(server(query=True), progressive=False) as client:
+        with pytest.raises(CallFailedError, match=r"both is declared destructive; use execute\.$"):
+            await client.call("query", operation="both")
+        assert await client.call("execute", operation="both") == "done"
 
 
 async def test_without_the_twin_execute_runs_all():
@@ -62,7 +69,7 @@ async def test_answers_say_what_runs_an_operation():
         )
         assert "Run with" not in (await client.call_tool("get_schema", {"operation": "add"})).text
         hits = (await client.call_tool("discover", {"query": "shop"})).text
-        assert "Run with execute_destructive: destroy." in hits and "Run with query: " in hits
+        assert "Run with execute_destructive: both, destroy.\nRun with query: read." in hits
     async with connect(server(), progressive=False) as client:
         assert "Run with" not in (await client.call_tool("discover", {"query": "shop"})).text
 

@@ -13,6 +13,7 @@ TOOLS = [
     tool("delete", annotations={"destructiveHint": True}),
     tool("add", annotations={"destructiveHint": False}),
     tool("read", annotations={"readOnlyHint": True}),
+    tool("both", annotations={"readOnlyHint": True, "destructiveHint": True}),
     tool("unknown"),
 ]
 
@@ -31,6 +32,8 @@ def era(request):
 async def test_a_destructive_call_runs_only_with_the_users_consent(tmp_path, era, promise):
     async with meta_tool_client(server(tmp_path, confirm="destructive", promise=promise), era) as peer:
         call = ("execute", {"operation": "shop.delete", "params": {"id": 7}})
+        question, _ = await peer.answer_question("accept", "execute", {"operation": "shop.both", "params": {}})
+        assert question == "Run shop.both with {}?"
         question, result = await peer.answer_question("accept", *call)
         assert question == 'Run shop.delete with {"id":7}?'
         assert json.loads(first_block_text(result))["arguments"] == {"id": 7}

@@ -31,7 +31,13 @@ async def test_definitions_pass_as_they_are_but_for_the_name(tmp_path):
 
 async def test_globs_renames_read_only_and_pins(tmp_path):
     upstream = ListingUpstream(
-        tmp_path, "one", tools=[tool("get_a"), tool("get_b", annotations={"readOnlyHint": True}), tool("set_a")]
+        tmp_path,
+        "one",
+        tools=[
+            tool("get_a"),
+            tool("get_b", annotations={"readOnlyHint": True}),
+            tool("set_a", annotations={"readOnlyHint": True, "destructiveHint": True}),
+        ],
     )
 
     async def names(surface="full", **options):

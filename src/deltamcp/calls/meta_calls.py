@@ -136,10 +136,9 @@ class MetaCalls:
             self._tool_calls.observe_unknown(ask.arguments.get("operation"), request, refused)
             return refused
         if meta is MetaTool.QUERY and not operation.is_read_only:
-            raise UsageError(
-                f"{operation.id} is not declared read-only; "
-                f"use {request.view.meta_tool_name(request.view.running_meta_tool(operation))}."
-            )
+            declared = "declared destructive" if operation.is_destructive else "not declared read-only"
+            right = request.view.meta_tool_name(request.view.running_meta_tool(operation))
+            raise UsageError(f"{operation.id} is {declared}; use {right}.")
         if meta is MetaTool.EXECUTE and request.view.running_meta_tool(operation) is MetaTool.EXECUTE_DESTRUCTIVE:
             twin = request.view.meta_tool_name(MetaTool.EXECUTE_DESTRUCTIVE)
             raise UsageError(f"{operation.id} is declared destructive; use {twin}.")

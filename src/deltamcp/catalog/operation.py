@@ -353,13 +353,16 @@ class Operation:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the author annotated the operation as read-only."""
-        return self._has_hint("readOnlyHint")
+        """Whether the author annotated the operation as read-only, and not as destructive too."""
+        return self._has_hint("readOnlyHint") and not self.is_destructive
 
     @property
     def is_destructive(self) -> bool:
-        """Whether the author annotated the operation as destructive, in so many words."""
-        return self._has_hint("destructiveHint") and not self.is_read_only
+        """Whether the author annotated the operation as destructive, in so many words.
+
+        MCP gives the hint no meaning beside `readOnlyHint: true`; permissions take the careful side.
+        """
+        return self._has_hint("destructiveHint")
 
     def _has_hint(self, name: str) -> bool:
         annotations = self.tool.get("annotations")

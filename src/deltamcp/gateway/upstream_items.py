@@ -232,21 +232,23 @@ def is_offered(name: str, tool: Mapping[str, JSON], config: UpstreamConfig) -> b
 
 
 def is_read_only(tool: Mapping[str, JSON]) -> bool:
-    """Returns whether a tool says that it only reads."""
-    annotations = tool.get("annotations")
-    return isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
+    """Returns whether a tool says that it only reads, and not that it destroys too."""
+    return _has_hint(tool, "readOnlyHint") and not is_destructive(tool)
 
 
 def is_repeatable(tool: Mapping[str, JSON]) -> bool:
     """Returns whether a call of a tool may be sent again after its server was lost: it only reads, or is idempotent."""
-    annotations = tool.get("annotations")
-    return is_read_only(tool) or (isinstance(annotations, dict) and annotations.get("idempotentHint") is True)
+    return is_read_only(tool) or _has_hint(tool, "idempotentHint")
 
 
 def is_destructive(tool: Mapping[str, JSON]) -> bool:
     """Returns whether a tool says, in so many words, that it destroys."""
+    return _has_hint(tool, "destructiveHint")
+
+
+def _has_hint(tool: Mapping[str, JSON], name: str) -> bool:
     annotations = tool.get("annotations")
-    return isinstance(annotations, dict) and annotations.get("destructiveHint") is True and not is_read_only(tool)
+    return isinstance(annotations, dict) and annotations.get(name) is True
 
 
 def _fits(name: str, globs: Sequence[str]) -> bool:
