@@ -1,12 +1,13 @@
 """Keys of an authorization server: found by its metadata, kept, rotated, and fetched once for many requests."""
 
 import asyncio
+import socket
 import time
 from typing import Any
 
 import pytest
 
-from deltamcp.auth import json_document, key_set
+from deltamcp.auth import issuer_metadata, json_document, key_set
 from deltamcp.auth.issuer_metadata import metadata_urls
 from deltamcp.auth.json_document import DocumentError, fetch_document
 from deltamcp.auth.key_set import KeySet
@@ -63,12 +64,48 @@ async def test_metadata_of_another_issuer_is_refused() -> None:
         assert "/jwks" not in issuer.asked
 
 
-@pytest.mark.parametrize("jwks_uri", ["http://evil.example/jwks", "file:///etc/passwd", "", "http://[", 5])
-async def test_keys_come_from_a_safe_address_only(jwks_uri: Any) -> None:
-    async with serve_issuer() as issuer:
+@pytest.mark.parametrize(
+    ("jwks_uri", "reason"),
+    [
+        ("http://evil.example:{port}/jwks", "is neither https nor on this machine"),
+        ("file:///etc/passwd", "is neither https nor on this machine"),
+        ("", "is neither https nor on this machine"),
+        ("http://[", "cannot be fetched: ValueError"),
+        (5, "has no jwks_uri"),
+    ],
+)
+async def test_keys_come_from_a_safe_address_only(
+    jwks_uri: Any, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    resolve = socket.getaddrinfo
+
+    def resolve_here(host: Any, *arguments: Any, **options: Any) -> Any:
+        return resolve("127.0.0.1" if host in ("evil.example", b"evil.example") else host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_here)
+    async with serve_issuer() as issuer, serve_issuer() as evil:
+        if isinstance(jwks_uri, str):
+            jwks_uri = jwks_uri.replace("{port}", evil.url.rpartition(":")[2])
         issuer.metadata = {"jwks_uri": jwks_uri}
         with pytest.raises(IssuerUnavailableError):
             await KeySet(issuer.url).find("k1", "ES256")
+        assert not evil.asked
+    assert reason in caplog.text
+
+
+async def test_an_issuer_elsewhere_has_nothing_on_this_machine_fetched(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve_issuer() as local:
+
+        async def fetch_metadata(url: str) -> dict[str, Any]:
+            return {"issuer": "https://issuer.example", "jwks_uri": f"{local.url}/jwks"}
+
+        monkeypatch.setattr(issuer_metadata, "fetch_document", fetch_metadata)
+        with pytest.raises(IssuerUnavailableError):
+            await KeySet("https://issuer.example").find("k1", "ES256")
+        assert not local.asked
+    assert "names keys on this machine, and is elsewhere" in caplog.text
 
 
 async def test_an_unknown_key_is_looked_for_once_in_an_interval() -> None:

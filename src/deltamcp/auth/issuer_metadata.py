@@ -3,6 +3,7 @@
 from urllib.parse import urlsplit
 
 from deltamcp.auth.json_document import DocumentError, fetch_document
+from deltamcp.auth.safe_url import is_loopback
 
 
 def metadata_urls(issuer: str) -> list[str]:
@@ -17,7 +18,8 @@ async def find_jwks_url(issuer: str) -> str:
     """Returns the address of the issuer's keys.
 
     Raises:
-        DocumentError: the issuer has no document, or one that is not its own or names no keys.
+        DocumentError: the issuer has no document, or one that is not its own or names no keys; or one that names keys
+            on this machine, and the issuer is not on it.
     """
     reasons = []
     for url in metadata_urls(issuer):
@@ -30,7 +32,17 @@ async def find_jwks_url(issuer: str) -> str:
             reasons.append(f"{url} is the document of another issuer")
             continue
         jwks_url = document.get("jwks_uri")
-        if isinstance(jwks_url, str):
+        if not isinstance(jwks_url, str):
+            reasons.append(f"{url} has no jwks_uri")
+        elif _is_on_this_machine(jwks_url) and not _is_on_this_machine(issuer):
+            reasons.append(f"{url} names keys on this machine, and is elsewhere")
+        else:
             return jwks_url
-        reasons.append(f"{url} has no jwks_uri")
     raise DocumentError("; ".join(reasons))
+
+
+def _is_on_this_machine(url: str) -> bool:
+    try:
+        return is_loopback(urlsplit(url).hostname or "")
+    except ValueError:
+        return False
