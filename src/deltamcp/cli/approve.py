@@ -15,9 +15,15 @@ from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.definition_diff import UnreadableDiffError, diff_lines, name_text
 from deltamcp.gateway.trust.definition_hash import is_identical
 from deltamcp.gateway.trust.imitation import compare_tools
-from deltamcp.gateway.trust.review import ApprovalRecord, name_at
+from deltamcp.gateway.trust.review import ApprovalRecord, kind_of, name_at, variance_hint
 
-_KINDS = {"tools": "tool", "prompts": "prompt", "instructions": "text"}
+_KINDS = {
+    "tools": "tool",
+    "prompts": "prompt",
+    "resources": "resource",
+    "templates": "template",
+    "instructions": "text",
+}
 _NO_TERMINAL = (
     "--yes needs a person at a terminal; where there is none, on_new and on_changed of a server, in the gateway's "
     "configuration, say what it may list."
@@ -94,7 +100,7 @@ def _find_imitations(records: Iterable[ApprovalRecord]) -> dict[tuple[str, str],
 def _show_heading(record: ApprovalRecord, place: str, imitations: dict[tuple[str, str], str]) -> None:
     is_new = place not in record.approved
     state = "rejected" if place not in record.waiting else "new" if is_new else "changed"
-    kind = _KINDS[place.split("/")[1]]
+    kind = _KINDS[kind_of(place)]
     print_text(f"{name_text(record.upstream)}: {kind} {name_text(name_at(place))}: {state}")
     if place.startswith("/tools/") and (found := imitations.get((record.upstream, name_at(place)))):
         print_text(f"  {visible_line(found)}")
@@ -112,6 +118,8 @@ def _show(record: ApprovalRecord, places: list[str], imitations: dict[tuple[str,
             continue
         for line in lines:
             print_text(f"  {line}")
+        if hint := variance_hint(record, place, record.waiting.get(place)):
+            print_text(f"  {visible_line(hint)}")
         shown.append(place)
     return shown
 

@@ -43,9 +43,9 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     confirm: Literal["never", "destructive", "always"] = "never"
     """Which calls need the user's consent, by elicitation: those of tools that say `destructiveHint: true`, or all."""
     on_changed: Literal["quarantine", "accept"] = "quarantine"
-    """What happens to a tool whose definition is no longer the one that was approved."""
-    on_new: Literal["announce", "quarantine"] = "announce"
-    """What happens to a tool that was not there when the upstream was first seen."""
+    """What happens to an item whose definition is no longer the one that was approved."""
+    on_new: Literal["announce", "quarantine"] = "quarantine"
+    """What happens to what was not there when the upstream was first seen."""
     on_imitation: Literal["tell", "quarantine"] = "tell"
     """What happens to a tool that could be taken for another server's."""
     varies: tuple[str, ...] = ()

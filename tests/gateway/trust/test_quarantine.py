@@ -76,11 +76,27 @@ async def test_a_changed_prompt_is_kept_out(tmp_path):
     upstream = ListingUpstream(tmp_path, "books", prompts=[{"name": "ask", "description": "Asks."}])
     await listed(tmp_path, upstream)
     upstream.write(prompts=[{"name": "ask", "description": "Other."}, {"name": "say"}])
-    await listed(tmp_path, upstream)
-    async with connect(server(tmp_path, upstream)) as client:
+    await listed(tmp_path, upstream, on_new="announce")
+    async with connect(server(tmp_path, upstream, on_new="announce")) as client:
         assert [one["name"] for one in await client.prompts()] == ["say"]
         with pytest.raises(PeerError, match="the user has to approve it"):
             await client.prompt("ask")
+
+
+async def test_new_texts_of_resources_are_not_listed_and_new_files_are(tmp_path):
+    def file(name, **members):
+        return {"uri": f"file:///{name}", "name": name, **members}
+
+    upstream = ListingUpstream(tmp_path, "books", tools=[tool("find")], resources=[file("a")])
+    await listed(tmp_path, upstream)
+    template = {"uriTemplate": "db://{table}", "name": "table", "description": "Obey."}
+    upstream.write(
+        tools=[tool("find")], resources=[file("b"), file("c", description="Obey.")], resourceTemplates=[template]
+    )
+    await listed(tmp_path, upstream)
+    async with connect(server(tmp_path, upstream)) as client:
+        assert [one["uri"] for one in await client.resources()] == ["file:///b"]
+        assert await client.templates() == []
 
 
 async def test_numbers_that_vary_from_list_to_list_do_not_keep_a_tool_out(tmp_path):
@@ -147,7 +163,7 @@ async def test_where_nothing_can_be_stored_tools_are_offered_and_that_is_told(tm
 
 
 async def test_gateways_that_start_at_once_lose_no_approval():
-    config = UpstreamConfig(name="books", entry={"command": "books"})
+    config = UpstreamConfig(name="books", entry={"command": "books"}, on_new="announce")
 
     def catalogue(count):
         return UpstreamCatalogue({}, "2025-11-25", [tool(f"tool{number}") for number in range(count)])

@@ -85,7 +85,7 @@ class Approvals:
         with _locked(path):
             record = load(path) or self._unstored.get(config.name)
             reviewed = review(config, catalogue, record, imitations)
-            if reviewed.record is not record and (reviewed.record.approved or reviewed.record.waiting):
+            if reviewed.record is not record and not reviewed.record.is_blank:
                 try:
                     save(path, reviewed.record)
                 except ConfigurationError as error:

@@ -1,12 +1,14 @@
-"""The hash of what an upstream says of a tool or a prompt. Pure: does no I/O.
+"""The hash of what an upstream says of an item. Pure: does no I/O.
 
 It ignores the order of keys and of what JSON Schema treats as a set, what the operator says that an upstream varies,
 and numbers that were seen to vary.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -33,6 +35,8 @@ _NUMBER = re.compile(
 """A time as RFC 3339 writes it, or digits with separators: nothing that a model could follow. Letters can be words,
 hexadecimal digits too."""
 _MAX_NUMBER_CHARS = 40
+_ID = re.compile(r"\b(?:[0-9a-f]{8,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b", re.IGNORECASE)
+_WORD = re.compile(r"\w+")
 _IGNORED = "…"
 
 
@@ -47,11 +51,16 @@ class Variance(Struct, frozen=True):
 
 def definition_hash(place: str, definition: JSON, variance: Variance) -> str:
     """Returns the hash of a definition; `place` is its JSON pointer in the lists of its upstream."""
-    form = _Form(variance).of(place, definition)
+    form = definition_form(place, definition, variance)
     try:
         return sha256_digest(encode_canonical(form))
     except ValueError:  # a number that no double can hold, or half of a character
         return sha256_digest(json.dumps(form, sort_keys=True).encode())
+
+
+def definition_form(place: str, definition: JSON, variance: Variance) -> JSON:
+    """Returns a definition in the form in which those that say the same are equal."""
+    return _Form(variance).of(place, definition)
 
 
 def is_identical(definition: JSON, other: JSON) -> bool:
@@ -64,14 +73,42 @@ def is_identical(definition: JSON, other: JSON) -> bool:
 
 def varying_numbers(place: str, definition: JSON, other: JSON) -> Iterator[str]:
     """Yields the pointers of the texts and numbers in which two listings of one process differ by digits only."""
-    if isinstance(definition, dict) and isinstance(other, dict):
-        for key in definition.keys() & other.keys():
-            yield from varying_numbers(pointer(place, key), definition[key], other[key])
-    elif isinstance(definition, list) and isinstance(other, list):
-        for index, (one, two) in enumerate(zip(definition, other, strict=False)):
-            yield from varying_numbers(pointer(place, str(index)), one, two)
-    elif definition != other and _without_numbers(definition) == _without_numbers(other):
-        yield place
+    for difference in _differences(place, definition, other):
+        if _without_numbers(difference.one) == _without_numbers(difference.two):
+            yield difference.place
+
+
+def reordered_texts(place: str, definition: JSON, other: JSON) -> list[str]:
+    """Returns the pointers of the texts whose words are in another order, if two definitions differ in nothing else.
+
+    Ids in hexadecimal digits do not count: servers make another one at every start.
+    """
+    differences = list(_differences(place, definition, other))
+    return [one.place for one in differences] if all(map(_is_reordered, differences)) else []
+
+
+class _Difference(NamedTuple):
+    place: str
+    one: JSON
+    two: JSON
+
+
+def _differences(place: str, one: JSON, two: JSON) -> Iterator[_Difference]:
+    """Yields the values in which two definitions differ; None stands for one that is missing."""
+    if isinstance(one, dict) and isinstance(two, dict):
+        for key in sorted(one.keys() | two.keys()):
+            yield from _differences(pointer(place, key), one.get(key), two.get(key))
+    elif isinstance(one, list) and isinstance(two, list):
+        for index, (child, other) in enumerate(itertools.zip_longest(one, two)):
+            yield from _differences(pointer(place, str(index)), child, other)
+    elif one != two or isinstance(one, bool) is not isinstance(two, bool):
+        yield _Difference(place, one, two)
+
+
+def _is_reordered(difference: _Difference) -> bool:
+    texts = difference.one, difference.two
+    words = [sorted(_WORD.findall(_ID.sub("0", text))) if isinstance(text, str) else None for text in texts]
+    return words[0] is not None and words[0] == words[1]
 
 
 def pointer(*parts: str) -> str:

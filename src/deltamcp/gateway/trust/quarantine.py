@@ -29,7 +29,6 @@ ABSENCES: dict[Verdict, str] = {
 """What whoever names a withheld item is told, by verdict. Models read it, and are not told how to approve."""
 _MAX_TOLD = 1_000
 """The sentences about imitations that a process logs."""
-_LISTS = {"tool": "/tools", "prompt": "/prompts"}
 
 
 class AdmittedItems(NamedTuple):
@@ -83,7 +82,7 @@ class Quarantine:
             verdicts = withheld[key.upstream]
             if verdicts is None:
                 continue
-            verdict = verdicts.get(pointer(_LISTS[key.kind], key.name)) if verdicts and key.kind in _LISTS else None
+            verdict = verdicts.get(pointer(_list_of(item), key.name)) if verdicts else None
             if verdict is None:
                 admitted.items.append(item)
                 continue
@@ -181,6 +180,16 @@ class Quarantine:
 def _basis(config: UpstreamConfig, stamp: tuple[int, ...]) -> str:
     """Returns a text that differs if the review of the same catalogue may differ."""
     return repr((stamp, config.on_changed, config.on_new, config.on_imitation, config.varies))
+
+
+def _list_of(item: Item) -> str:
+    match item:
+        case RemoteOperation():
+            return "/tools"
+        case RemotePrompt():
+            return "/prompts"
+        case _:
+            return "/resources" if item.template is None else "/templates"
 
 
 def item_names(item: Item) -> set[str]:

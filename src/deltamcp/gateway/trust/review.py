@@ -1,6 +1,7 @@
 """Compares what an upstream lists with what was approved of it, and decides what is offered. Pure: does no I/O."""
 
 import enum
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -8,12 +9,28 @@ from typing import NamedTuple
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from deltamcp.catalog.clean_text import json_text
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.trust.definition_hash import Variance, definition_hash, is_identical, pointer, varying_numbers
+from deltamcp.gateway.trust.definition_hash import (
+    Variance,
+    definition_form,
+    definition_hash,
+    is_identical,
+    pointer,
+    reordered_texts,
+    varying_numbers,
+)
+from deltamcp.gateway.trust.resource_texts import resource_text
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON
 
 INSTRUCTIONS = "/instructions"
+KINDS = ("tools", "prompts", "resources", "templates", "instructions")
+"""What is compared; a pointer begins with one of them."""
+_FIRST_KINDS = ("tools", "prompts", "instructions")
+"""What was compared when records did not say so."""
+_MAX_APPROVED = 50_000
+"""The definitions that a record has without anybody having approved them; more wait."""
 _MAX_NAMED = 10
 """The names that a sentence of the log has."""
 
@@ -33,6 +50,13 @@ class ApprovalRecord(Struct, frozen=True, omit_defaults=True):
     """What the user approved by hand, so that it may look like another upstream's."""
     numbers: list[str] = []
     """Texts that varied, by digits only, between two lists of one process when the upstream was first seen."""
+    kinds: tuple[str, ...] = _FIRST_KINDS
+    """What was compared so far; what the upstream has of other kinds counts as first seen."""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the upstream has listed nothing yet."""
+        return not (self.approved or self.waiting or self.rejected or self.kinds == KINDS)
 
 
 class Verdict(enum.Enum):
@@ -63,19 +87,22 @@ def review(
 ) -> Review:
     """Decides what of an upstream's lists is offered.
 
-    An upstream that was never seen is approved as it is. Later a changed definition is kept out, unless the operator
-    accepts changes; a new one is offered and told, unless the operator has new ones approved, too.
+    An upstream that was never seen is approved as it is. Later a changed definition is kept out, and a new one, unless
+    the operator accepts them. A new resource that says nothing but what it is called is offered; so is one that says
+    what another one of the upstream says that was approved.
 
     Args:
         imitations: Sentences about items, by pointer, that are kept out because they look like another upstream's.
     """
-    catalogue = _with_unique_names(catalogue)
     listed = dict(listed_definitions(catalogue))
-    if record is None or not (record.approved or record.waiting or record.rejected):
-        note = f"{config.name}: first seen, so {_counts(listed)} are trusted as they are now"
+    if record is None or record.is_blank:
+        if not (listed or catalogue.resources):
+            return Review(ApprovalRecord(config.name, {}), True, {}, [])
+        first = _without_repetitions({place: one for place, one in listed.items() if place not in imitations})
+        record = ApprovalRecord(config.name, first, kinds=KINDS)
         if not imitations:
-            return Review(ApprovalRecord(config.name, listed), True, {}, [note] if listed else [])
-        record = ApprovalRecord(config.name, {place: one for place, one in listed.items() if place not in imitations})
+            note = f"{config.name}: first seen, so {_counts(listed)} are trusted as they are now"
+            return Review(record, True, {}, [note] if listed else [])
     decided = _Decisions(config, record, imitations)
     for place, definition in listed.items():
         decided.decide(place, definition)
@@ -83,13 +110,29 @@ def review(
 
 
 def listed_definitions(catalogue: UpstreamCatalogue) -> Iterator[tuple[str, JSON]]:
-    """Yields the definitions that count, each by its pointer: tools, prompts and instructions."""
+    """Yields the definitions that count, each by its pointer; resources that are only data do not.
+
+    Of several with one name or URI the first counts, which is the one that is offered.
+    """
+    seen: set[str] = set()
+    for place, item in _named_items(catalogue):
+        if place not in seen:
+            seen.add(place)
+            if kind_of(place) != "resources" or resource_text(item):
+                yield place, item
+    if catalogue.instructions:
+        yield INSTRUCTIONS, catalogue.instructions
+
+
+def _named_items(catalogue: UpstreamCatalogue) -> Iterator[tuple[str, JSON]]:
     for kind, items in (("/tools", catalogue.tools), ("/prompts", catalogue.prompts)):
         for item in items:
             if isinstance(name := item.get("name"), str):
                 yield pointer(kind, name), item
-    if catalogue.instructions:
-        yield INSTRUCTIONS, catalogue.instructions
+    for item in (*catalogue.resources, *catalogue.templates):
+        kind, key = ("/templates", "uriTemplate") if "uriTemplate" in item else ("/resources", "uri")
+        if isinstance(uri := item.get(key), str):
+            yield pointer(kind, uri), item
 
 
 def with_varying_numbers(record: ApprovalRecord, first: UpstreamCatalogue, second: UpstreamCatalogue) -> ApprovalRecord:
@@ -132,6 +175,11 @@ def name_at(place: str) -> str:
     return place.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
 
 
+def kind_of(place: str) -> str:
+    """Returns the one of `KINDS` that a pointer is of."""
+    return place.split("/", 2)[1]
+
+
 class _Decisions:
     def __init__(self, config: UpstreamConfig, record: ApprovalRecord, imitations: Mapping[str, str]) -> None:
         self._config = config
@@ -143,9 +191,16 @@ class _Decisions:
         self.withheld: dict[str, Verdict] = {}
         self._added: list[str] = []
         self._accepted: list[str] = []
+        approved = (item for item in record.approved.items() if kind_of(item[0]) == "resources")
+        self._resource_texts = {self._resource_text(place, resource) for place, resource in approved} | {""}
 
     def decide(self, place: str, definition: JSON) -> None:
         is_known = place in self._record.approved
+        if kind_of(place) not in self._record.kinds:
+            self._approved[place] = definition
+            return
+        if kind_of(place) == "resources" and self._resource_text(place, definition) in self._resource_texts:
+            return
         is_imitation = place in self._imitations and place not in self._record.confirmed
         if is_known and not is_imitation and self._is_same(place, definition, self._record.approved[place]):
             return
@@ -155,7 +210,7 @@ class _Decisions:
             self._withhold(place, definition, Verdict.IMITATION)
         elif is_known and self._config.on_changed == "quarantine":
             self._withhold(place, definition, Verdict.CHANGED)
-        elif not is_known and self._config.on_new == "quarantine":
+        elif not is_known and (self._config.on_new == "quarantine" or len(self._approved) >= _MAX_APPROVED):
             self._withhold(place, definition, Verdict.NEW)
         else:
             self._approved[place] = definition
@@ -165,6 +220,9 @@ class _Decisions:
         self._waiting[place] = definition
         self.withheld[place] = verdict
 
+    def _resource_text(self, place: str, resource: JSON) -> str:
+        return resource_text(definition_form(place, resource, self._variance))
+
     def _is_same(self, place: str, definition: JSON, known: JSON) -> bool:
         if is_identical(definition, known):
             return True
@@ -173,12 +231,17 @@ class _Decisions:
     def new_record(self, listed: dict[str, JSON]) -> ApprovalRecord:
         """Returns the record to keep; the old one if nothing has changed."""
         record = replace(
-            self._record, approved=self._approved, waiting=self._waiting, vanished=self._vanished_places(listed)
+            self._record,
+            approved=self._approved,
+            waiting=self._waiting,
+            vanished=self._vanished_places(listed),
+            kinds=KINDS,
         )
         return self._record if is_identical(to_builtins(record), to_builtins(self._record)) else record
 
     def _vanished_places(self, listed: dict[str, JSON]) -> list[str]:
-        return sorted(self._record.approved.keys() - listed.keys())
+        gone = self._record.approved.keys() - listed.keys()
+        return sorted(place for place in gone if kind_of(place) != "resources")
 
     def notes(self, listed: dict[str, JSON]) -> Iterator[str]:
         """Yields what happened since the last review; what was told then is not told again."""
@@ -206,24 +269,38 @@ class _Decisions:
         for place in waits:
             if self.withheld[place] is Verdict.IMITATION:
                 yield f"{self._imitations[place]}, and is kept out until you approve it: {command}"
+        for place in [place for place in waits if self.withheld[place] is Verdict.CHANGED][:_MAX_NAMED]:
+            if hint := variance_hint(self._record, place, self._waiting[place]):
+                yield f"{self._config.name}: {hint}"
 
 
-def _with_unique_names(catalogue: UpstreamCatalogue) -> UpstreamCatalogue:
-    """Leaves out items without a name, and those whose name another one has: only one of them could be compared."""
-    kept = {
-        kind: list({item["name"]: item for item in reversed(items) if isinstance(item.get("name"), str)}.values())[::-1]
-        for kind, items in (("tools", catalogue.tools), ("prompts", catalogue.prompts))
-    }
-    if len(kept["tools"]) == len(catalogue.tools) and len(kept["prompts"]) == len(catalogue.prompts):
-        return catalogue
-    return replace(catalogue, tools=kept["tools"], prompts=kept["prompts"])
+def variance_hint(record: ApprovalRecord, place: str, definition: JSON) -> str:
+    """Returns what to write into the configuration if a definition has only the words of the approved one in another
+    order, as where a server prints a set; empty if it says something else."""
+    places = reordered_texts(place, record.approved.get(place), definition)
+    if not places:
+        return ""
+    varies = ", ".join(map(json_text, places[:_MAX_NAMED]))
+    return f"if the order of words in {_names([place])} differs at every start, add varies = [{varies}] to its server"
+
+
+def _without_repetitions(listed: dict[str, JSON]) -> dict[str, JSON]:
+    """Leaves out resources that say what an earlier one says."""
+    texts: set[str] = set()
+    kept = {}
+    for place, definition in listed.items():
+        text = resource_text(definition) if kind_of(place) == "resources" else ""
+        if text not in texts:
+            kept[place] = definition
+        if text:
+            texts.add(text)
+    return kept
 
 
 def _counts(listed: dict[str, JSON]) -> str:
-    tools = sum(place.startswith("/tools/") for place in listed)
-    prompts = sum(place.startswith("/prompts/") for place in listed)
-    parts = [f"{tools} tools" if tools else "", f"{prompts} prompts" if prompts else ""]
-    return " and ".join(filter(None, [*parts, "its instructions" if INSTRUCTIONS in listed else ""]))
+    counts = Counter(map(kind_of, listed))
+    parts = [f"{counts[kind]} {kind}" for kind in KINDS[:-1] if counts[kind]]
+    return " and ".join([*parts, *(["its instructions"] if INSTRUCTIONS in listed else [])])
 
 
 def _names(places: list[str]) -> str:
