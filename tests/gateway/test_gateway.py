@@ -114,7 +114,8 @@ async def test_an_upstream_that_never_answers_is_waited_for_once(tmp_path):
 async def test_a_changed_list_is_announced_once_and_nothing_is_missing_meanwhile(tmp_path):
     upstream = ListingUpstream(tmp_path, "one", tools=[tool("announce"), tool("a")])
     changes: list[str] = []
-    async with connect(gateway(tmp_path, upstream.config(on_new="announce")).server, on_change=changes.append) as client:
+    server = gateway(tmp_path, upstream.config(on_new="announce")).server
+    async with connect(server, on_change=changes.append) as client:
         assert [one.name for one in await client.tools()] == ["announce", "a"]
         upstream.write(tools=[tool("announce"), tool("b"), tool("a")], prompts=[{"name": "ask"}])
         await client.call_tool("announce", {})
