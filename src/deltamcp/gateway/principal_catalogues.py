@@ -5,6 +5,7 @@ for nothing for longest is forgotten when there are too many, and its lists are 
 """
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections import OrderedDict
@@ -63,6 +64,8 @@ class _Fetch:
         self.task: asyncio.Task[None] | None = None
         self.is_due = False
         self.pause, self.retry = _FIRST_PAUSE, _FIRST_RETRY
+        self.has_ended = asyncio.Event()
+        """Set when it has succeeded or failed for the first time."""
         self.ended_at = 0.0
         self.retry_at: float | None = None
         """When it may be tried again, if it failed."""
@@ -173,9 +176,10 @@ class PrincipalCatalogues:
                     fetch.task.cancel()
 
     async def _wait(self, own: _Own) -> None:
-        running = [fetch.task for fetch in own.fetches.values() if fetch.task is not None]
-        if running:
-            await asyncio.wait(running, timeout=self._wait_seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._wait_seconds):
+                for fetch in own.fetches.values():
+                    await fetch.has_ended.wait()
         own.has_waited = True
 
     async def _update(self, own: _Own) -> None:
@@ -254,6 +258,7 @@ class PrincipalCatalogues:
                 async with self._fetching:
                     is_done = await self._fetch_once(own, name)
                 fetch.ended_at = now()
+                fetch.has_ended.set()
                 if is_done:
                     fetch.retry = _FIRST_RETRY
                 else:
@@ -295,7 +300,9 @@ class PrincipalCatalogues:
 
 
 def _listed(one: OwnList | None, kind: Kind) -> object:
-    return None if one is None else (getattr(one.catalogue, _KINDS[kind]), one.withheld)
+    """Returns what clients may be listed, to be compared."""
+    items = [] if one is None else getattr(one.catalogue, _KINDS[kind])
+    return (items, one.withheld) if one is not None and items else None
 
 
 def _own_list(catalogue: UpstreamCatalogue, withheld: Mapping[str, Verdict] | None) -> OwnList:
