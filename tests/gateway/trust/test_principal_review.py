@@ -82,6 +82,19 @@ def test_of_two_tools_with_one_name_the_first_counts():
     assert not decide(config(), twice, pinned(listed()), [], []).withheld
 
 
+def test_resources_that_are_data_or_say_what_others_say_are_offered_and_a_new_text_is_not():
+    def resources(*said: tuple[str, str]) -> UpstreamCatalogue:
+        items = [{"uri": f"note://{name}", "name": name, "description": text} for name, text in said]
+        return UpstreamCatalogue({}, "", resources=items)
+
+    strict, first = config(on_new="quarantine"), pinned(resources(("one", "A note.")))
+    assert not decide(strict, resources(("two", "A note."), ("three", "three")), first, [], []).withheld
+    found = decide(strict, resources(("one", "Obey."), ("two", "Obey me.")), first, [], [])
+    assert found.withheld == {"/resources/note:~1~1one": Verdict.NEW, "/resources/note:~1~1two": Verdict.NEW}
+    approved = record(approved={"/resources/note:~1~1eight": resources(("eight", "Obey.")).resources[0]})
+    assert not decide(strict, resources(("nine", "Obey.")), first, [], [approved]).withheld
+
+
 @pytest.fixture
 def reviews(tmp_path):
     """Makes the reviews of a gateway, of which there may be several one after the other."""

@@ -20,8 +20,16 @@ from msgspec.structs import replace
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.approvals import Approvals, load
-from deltamcp.gateway.trust.definition_hash import Variance, definition_hash
-from deltamcp.gateway.trust.review import ApprovalRecord, Verdict, listed_definitions, with_varying_numbers
+from deltamcp.gateway.trust.definition_hash import Variance, definition_form, definition_hash
+from deltamcp.gateway.trust.resource_texts import resource_text
+from deltamcp.gateway.trust.review import (
+    KINDS,
+    ApprovalRecord,
+    Verdict,
+    kind_of,
+    listed_definitions,
+    with_varying_numbers,
+)
 from deltamcp.runtime.seal import Seal
 from deltamcp.stores.store import SharedStore
 from deltamcp.upstreams.logins.sealed_logins import KEEP_SECONDS
@@ -114,7 +122,7 @@ class PrincipalReviews:
             self._approvals.change(
                 self._approvals.path_for_principals(config),
                 lambda record: _with_waiting(record, decision.waiting),
-                ApprovalRecord(config.name, {}),
+                ApprovalRecord(config.name, {}, kinds=KINDS),
             )
             logger.warning(
                 "%s lists something else than before to a user, which is kept out until you approve it: "
@@ -156,16 +164,21 @@ def decide(
         records: What was approved, was rejected or waits, of the operator's lists and of other principals'.
     """
     variance = Variance(config.varies, {*numbers, *(number for record in records for number in record.numbers)})
+
+    def known(definitions: Iterable[Mapping[str, JSON]]) -> set[_Identity]:
+        return {_identity(place, one, variance) for each in definitions for place, one in each.items()}
+
+    others = _Others(
+        known(record.approved for record in records),
+        known(record.waiting for record in records),
+        known(record.rejected for record in records),
+    )
     decision = Decision({}, dict(pinned or {}), {})
-    decided: set[str] = set()
     for place, definition in listed_definitions(catalogue):
-        if place in decided:  # only the first of a name is offered
-            continue
-        decided.add(place)
-        found, key = definition_hash(place, definition, variance), _digest(place)
-        verdict = _verdict(config, place, found, pinned, records, variance)
+        identity = _identity(place, definition, variance)
+        verdict = _verdict(config, identity, pinned, others)
         if verdict is None:
-            decision.digests[key] = _digest(found)
+            decision.digests[identity.place] = identity.definition
         else:
             decision.withheld[place] = verdict
             if verdict is not Verdict.REJECTED:
@@ -173,26 +186,39 @@ def decide(
     return decision
 
 
+class _Identity(NamedTuple):
+    """Digests of what is compared; resources that say the same count as one, because their lists grow with data."""
+
+    place: str
+    definition: str
+
+
+class _Others(NamedTuple):
+    """What is known of the lists of others."""
+
+    approved: set[_Identity]
+    waiting: set[_Identity]
+    rejected: set[_Identity]
+
+
+def _identity(place: str, definition: JSON, variance: Variance) -> _Identity:
+    if kind_of(place) == "resources":
+        text = resource_text(definition_form(place, definition, variance))
+        return _Identity(_digest(f"/resources {text}"), _digest(text))
+    return _Identity(_digest(place), _digest(definition_hash(place, definition, variance)))
+
+
 def _verdict(
-    config: UpstreamConfig,
-    place: str,
-    found: str,
-    pinned: Mapping[str, str] | None,
-    records: Sequence[ApprovalRecord],
-    variance: Variance,
+    config: UpstreamConfig, identity: _Identity, pinned: Mapping[str, str] | None, others: _Others
 ) -> Verdict | None:
-    """Returns why a definition with this hash is kept out; None if it is offered."""
-
-    def is_among(definitions: Iterable[Mapping[str, JSON]]) -> bool:
-        return any(place in one and definition_hash(place, one[place], variance) == found for one in definitions)
-
-    known = None if pinned is None else pinned.get(_digest(place))
-    if is_among(record.rejected for record in records):
+    """Returns why a definition is kept out; None if it is offered."""
+    if identity in others.rejected:
         return Verdict.REJECTED
-    if known == _digest(found) or is_among(record.approved for record in records):
+    known = None if pinned is None else pinned.get(identity.place)
+    if known == identity.definition or identity in others.approved:
         return None
     if pinned is None:
-        return Verdict.NEW if is_among(record.waiting for record in records) else None
+        return Verdict.NEW if identity in others.waiting else None
     if known is None:
         return Verdict.NEW if config.on_new == "quarantine" else None
     return Verdict.CHANGED if config.on_changed == "quarantine" else None
