@@ -233,7 +233,7 @@ class Catalog:
 
     def view(self, principal: Principal = LOCAL) -> View:
         """Returns the view of a principal."""
-        return self.of(principal).scoped_view(principal)
+        return (self if self.own is None else self.own(principal)).scoped_view(principal)
 
     def empty_copy(self) -> "Catalog":
         """Returns a catalogue for other items of the same server."""
