@@ -137,6 +137,18 @@ GATEWAY_ATTACKS: tuple[Attack, ...] = (
         changes=100,
         gate=True,
     ),
+    _upstream_attack(
+        "many-resources", "gateway: 50,000 resources", _open_gate(_LIST_SECONDS), resources=50_000, gate=True
+    ),
+    _upstream_attack(
+        "list-changes",
+        "gateway: 20,000 notices that a list has changed",
+        _open_gate(_LIST_SECONDS),
+        tools=100,
+        changes=20_000,
+        pause=0,
+        gate=True,
+    ),
     _upstream_attack("large-result", "gateway: a result of 12 MB of text", _call_large, result_mb=12),
     _upstream_attack("large-rows", "gateway: a result of 12 MB of rows", _call_large, result_mb=12, rows=True),
 )

@@ -5,6 +5,7 @@ It serves stdio as a server of 2025-11-25 does. JOB is JSON with any of these:
 gate          a file; the lists are answered once it is there
 names         the lengths of the names of its tools
 tools         how many tools more it lists
+resources     how many resources it lists
 changes       how often it says that its tools have changed, once they were listed; each list is another one
 pause         the seconds between two of these, 0.5 unless it says so
 result_mb     the size of what a call returns
@@ -51,11 +52,12 @@ class HostileUpstream:
                 result = {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": info}
             case "tools/list":
                 self._wait_for_gate()
-                result = self._page(int(params.get("cursor", 0)))
+                result = _page("tools", self._tools(), params)
             case "tools/call":
                 result = {"content": [{"type": "text", "text": self._text()}]}
             case "resources/list":
-                result = {"resources": []}
+                self._wait_for_gate()
+                result = _page("resources", self._resources(), params)
             case "resources/templates/list":
                 result = {"resourceTemplates": [{"name": "place", "uriTemplate": "place://{name}"}]}
             case "resources/subscribe" | "resources/unsubscribe" | "ping":
@@ -70,16 +72,17 @@ class HostileUpstream:
         while gate and not Path(gate).exists():
             time.sleep(0.01)
 
-    def _page(self, start: int) -> dict[str, Any]:
-        tools = self._tools()
-        page: dict[str, Any] = {"tools": tools[start : start + PAGE]}
-        return page if start + PAGE >= len(tools) else page | {"nextCursor": str(start + PAGE)}
-
     def _tools(self) -> list[dict[str, Any]]:
         names = ["x", *("n" * (length - 2) + f"{place:02}" for place, length in enumerate(self._job.get("names", ())))]
         names += [f"get_thing_{number}_{self._version}" for number in range(self._job.get("tools", 0))]
         # As small as they can be: the gateway takes lists up to a size.
         return [{"name": name, "inputSchema": _SCHEMA} for name in names]
+
+    def _resources(self) -> list[dict[str, Any]]:
+        return [
+            {"name": f"r{number}", "uri": f"place://{number}/{self._version}"}
+            for number in range(self._job.get("resources", 0))
+        ]
 
     def _text(self) -> str:
         size = int(self._job.get("result_mb", 0) * MEGABYTE)
@@ -98,6 +101,13 @@ class HostileUpstream:
         with self._lock:
             sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
             sys.stdout.buffer.flush()
+
+
+def _page(kind: str, items: list[dict[str, Any]], params: dict[str, Any]) -> dict[str, Any]:
+    """A page of a list, from the cursor on."""
+    start = int(params.get("cursor", 0))
+    page: dict[str, Any] = {kind: items[start : start + PAGE]}
+    return page if start + PAGE >= len(items) else page | {"nextCursor": str(start + PAGE)}
 
 
 if __name__ == "__main__":

@@ -357,7 +357,7 @@ def test_a_gateway_is_configured_as_its_options_say(tmp_path):
 
 def test_a_hostile_upstream_lists_what_it_is_told_once_the_gate_is_open(tmp_path):
     gate = tmp_path / "gate"
-    job = {"gate": str(gate), "names": [300], "tools": 3_000, "changes": 1, "pause": 0, "result_mb": 0.001}
+    job = {"gate": str(gate), "names": [300], "tools": 3_000, "resources": 3, "result_mb": 0.001}
     program = ROOT / "bench" / "hostile" / "hostile_upstream.py"
     process = subprocess.Popen(
         [sys.executable, "-EP", str(program), json.dumps(job)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -365,7 +365,14 @@ def test_a_hostile_upstream_lists_what_it_is_told_once_the_gate_is_open(tmp_path
     with process:
         assert process.stdin is not None and process.stdout is not None
         for number, (method, params) in enumerate(
-            [("initialize", {}), ("tools/list", {}), ("tools/list", {"cursor": "2500"}), ("tools/call", {}), ("x", {})]
+            [
+                ("initialize", {}),
+                ("tools/list", {}),
+                ("tools/list", {"cursor": "2500"}),
+                ("tools/call", {}),
+                ("resources/list", {}),
+                ("x", {}),
+            ]
         ):
             line = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
             process.stdin.write(line.encode() + b"\n")
@@ -377,7 +384,8 @@ def test_a_hostile_upstream_lists_what_it_is_told_once_the_gate_is_open(tmp_path
     assert [len(tool["name"]) for tool in by_id[1]["result"]["tools"][:2]] == [1, 300]
     assert by_id[1]["result"]["nextCursor"] == "2500" and len(by_id[2]["result"]["tools"]) == 502
     assert len(by_id[3]["result"]["content"][0]["text"]) == 1_000
-    assert by_id[4]["error"]["code"] == -32601
+    assert [one["uri"] for one in by_id[4]["result"]["resources"]] == ["place://0/0", "place://1/0", "place://2/0"]
+    assert by_id[5]["error"]["code"] == -32601
 
 
 def test_an_endpoint_calls_good_tokens_active():
