@@ -1,7 +1,9 @@
 """Rate limits: per address and principal over HTTP, per tool everywhere; in the store, else in the process."""
 
 import asyncio
+import contextlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +18,10 @@ from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.store import DEFAULT_QUOTAS, StoreUnreachableError
 from deltamcp.stores.token_bucket import TokenBuckets
 from tests.support.asgi_client import INITIALIZE, AsgiClient
+from tests.support.conditions import HANG_SECONDS
+from tests.support.processes import free_port
 from tests.support.raw_client import META, raw_client
+from tests.support.redis_server import redis_server
 
 SELDOM = 3600.0
 """Seconds in which no bucket is refilled while a test runs."""
@@ -167,6 +172,23 @@ async def test_servers_with_one_store_share_their_buckets():
     async with client(apps[0]) as http, client(apps[1]) as other:
         statuses = [(await call(one)).status_code for one in (http, other, http, other)]
     assert statuses == [200, 200, 200, 429]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+async def test_replicas_answer_429_together(kind, tmp_path):
+    async with contextlib.AsyncExitStack() as stack:
+        url = f"sqlite:///{tmp_path}/store.db"
+        if kind == "redis":
+            stack.enter_context(redis_server(port := free_port(), tmp_path))
+            url = f"redis://127.0.0.1:{port}/0"
+        https = []
+        for _ in range(2):
+            limits = Limits(store_seconds=HANG_SECONDS)  # a replica counts for itself while the store is slow
+            replica = make_server(rate_limits=RateLimits(per_address=Rate(10, SELDOM)), store=url, limits=limits)
+            await stack.enter_async_context(replica.engine.lifespan.running())
+            https.append(await stack.enter_async_context(client(replica.asgi())))
+        answers = await asyncio.gather(*(call(http) for http in https for _ in range(12)))
+    assert Counter(answer.status_code for answer in answers) == {200: 10, 429: 14}
 
 
 async def test_the_store_learns_neither_addresses_nor_names():

@@ -139,6 +139,7 @@ async def test_a_foreign_host_gets_421(served: FaultServer, era: HttpEra, host: 
     reply = await send_http(served.port, era.body("tools/call", call_params("add", a=666, b=1)), headers)
     assert reply.status == 421, reply
     assert reply.error()
+    assert "add 666 1" not in served.trace_lines()
 
 
 async def test_a_foreign_host_cannot_open_or_use_a_session_in_any_way(served: FaultServer) -> None:
@@ -320,7 +321,7 @@ async def test_the_running_one_of_several_requests_hears_that_its_connection_end
 ) -> None:
     """uvicorn tells the last request, which does not run yet."""
     tag = f"pipelined-{end.split()[0]}"
-    params, later = call_params("async_wait", tag=tag), call_params("add", a=1, b=2)
+    params, later = call_params("async_wait", tag=tag), call_params("add", a=777, b=len(tag))
     waits = request_bytes(served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params))
     added = request_bytes(served.port, in_modern.body("tools/call", later), modern_headers("tools/call", later))
     logged = len(served.log_text())
@@ -333,6 +334,7 @@ async def test_the_running_one_of_several_requests_hears_that_its_connection_end
             await wait_until(lambda: f"cancelled {tag}" in served.trace_lines(), "its cancellation")
     await wait_until(lambda: f"cancelled {tag}" in served.trace_lines(), "its cancellation")
     await still_serves(served.port)
+    assert f"add 777 {len(tag)}" not in served.trace_lines(), "the others do not run"
     assert "Traceback" not in served.log_text()[logged:]
 
 

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -12,10 +13,14 @@ import pytest
 
 from deltamcp import DeltaClient, Elicited, connect
 from deltamcp.auth.resource_server import ResourceServer
+from deltamcp.client.oauth.token_storage import MemoryStorage
 from deltamcp.errors import CallFailedError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
+from deltamcp.gateway.login_pages import START_PATH, LoginPages
 from deltamcp.transports.uvicorn_server import make_server
+from deltamcp.upstreams.logins.browser_login import BrowserLogin
+from deltamcp.values import Principal
 from tests.support.authorization_server import AuthorizationServer, authorization_server
 from tests.support.browser import Browser
 from tests.support.conditions import HANG_SECONDS
@@ -156,6 +161,7 @@ async def test_another_browser_can_neither_start_nor_end_a_login(
         async with httpx2.AsyncClient(trust_env=False, timeout=HANG_SECONDS) as first:
             page = await first.get(question["url"])
             assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+            assert page.headers["set-cookie"].endswith("; Path=/upstream-login; HttpOnly; SameSite=Lax")
             started = await first.post(question["url"])
             location = httpx2.URL(started.headers["location"])
             back = location.params["redirect_uri"]
@@ -167,14 +173,32 @@ async def test_another_browser_can_neither_start_nor_end_a_login(
                 statuses.append((await second.get(f"{back}?{httpx2.QueryParams(ended)}")).status_code)
                 statuses.append((await second.get(f"{back}?state=other&code=x")).status_code)
             statuses.append((await first.get(f"{question['url']}x")).status_code)
-        return Elicited("decline")
+            await Browser("alice", first.cookies).visit(question["url"])
+        return Elicited("accept")
 
     async with served(gateway_of(books, tmp_path), issuer) as url:
         token = await issuer.access_token(url, "alice")
         async with caller(url, token, try_without_cookies) as client:
-            with pytest.raises(CallFailedError, match="did not log in"):
-                await client.call("log_in_books")
+            await client.call("log_in_books")  # which the first browser ended
+            await until_listed(client, "whoami")
+            assert (await client.call("whoami"))[0] == "alice"
     assert statuses == [400, 403, 403, 404, 404]
+
+
+@pytest.mark.parametrize("public_url", ["https://gateway.example", "http://gateway.example"])
+async def test_behind_https_the_cookie_of_a_login_is_secure(
+    issuer: AuthorizationServer, books: ProtectedBooks, public_url: str
+) -> None:
+    pages = LoginPages(public_url)
+    login = BrowserLogin(books.url, MemoryStorage(), pages.redirect_uri)
+    app: Any = pages.pages[START_PATH](None)
+    asked: Any = SimpleNamespace(principal=Principal("alice"))
+    start = await pages.open(login, "books", asked)
+    assert start.startswith(f"{public_url}{START_PATH}?id=")
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http:
+        cookie = (await http.get(start)).headers["set-cookie"]
+    assert cookie.endswith("; HttpOnly; SameSite=Lax" + "; Secure" * public_url.startswith("https"))
+    login.cancel()
 
 
 async def test_a_client_that_cannot_be_asked_is_told_where_to_log_in(

@@ -35,9 +35,9 @@ class _Form(HTMLParser):
 class Browser:
     """Follows redirects and submits forms, with the cookies of one user."""
 
-    def __init__(self, user: str = "alice") -> None:
+    def __init__(self, user: str = "alice", cookies: httpx2.Cookies | None = None) -> None:
         self._user = user
-        self._cookies = httpx2.Cookies()
+        self._cookies = cookies or httpx2.Cookies()
 
     async def visit(self, url: str, until: str | None = None) -> dict[str, str]:
         """Returns the query of the first address that begins with `until`, or {} at the first page without a form."""

@@ -226,7 +226,7 @@ async def test_a_caller_with_too_many_calls_in_progress_is_refused():
         await peer.call("whoami")
 
 
-async def test_unread_large_responses_count_until_they_are_sent():
+async def test_large_responses_that_were_sent_count_no_longer():
     server = make_server(limits=Limits(response_bytes=8 * 200_000))
 
     @server.tool

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from starlette.applications import Starlette
 
 from deltamcp import Context, DeltaServer, Disclosure, Limits, Rate, RateLimits, StaticTokens
+from deltamcp.auth.static_tokens import make_token
 from deltamcp.catalog.operation import Operation
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import Kind, Surface
@@ -491,7 +492,7 @@ async def test_a_result_that_json_cannot_express_is_an_internal_error(caplog):
         assert reply.status == 200 and ("error" in reply.json() or reply.result()["isError"])
 
 
-async def test_what_is_too_large_or_too_deep_is_refused():
+async def test_a_body_that_is_too_large_is_refused():
     async with lite_client(lite_server(limits=Limits(message_bytes=1000))) as client:
         for path in ("rpc", "listtools"):
             reply = await client.send(path, {"x": "y" * 2000})
@@ -769,6 +770,22 @@ def cart_server() -> DeltaServer:
         return "carried"
 
     return server
+
+
+async def test_ml_125_what_was_sealed_for_one_principal_is_empty_for_another(tmp_path):
+    tokens = {name: make_token(name) for name in ("ann", "bob")}
+    (tmp_path / "tokens").write_text("".join(f"{line}\n" for _, line in tokens.values()))
+    (tmp_path / "tokens").chmod(0o600)
+
+    async def add(client: LiteClient, name: str, item: str, **meta: str) -> tuple[list[str], str]:
+        params = {"name": "add_to_cart", "arguments": {"item": item}, "_meta": meta}
+        result = (await client.rpc("tools/call", params, authorization=f"Bearer {tokens[name][0]}")).result()
+        return json.loads(result["content"][0]["text"]), result["_meta"]["session_context"]
+
+    async with lite_client(cart_server(), auth=StaticTokens(tmp_path / "tokens")) as client:
+        _, carried = await add(client, "ann", "milk")
+        assert (await add(client, "bob", "tea", session_context=carried))[0] == ["tea"]
+        assert (await add(client, "ann", "eggs", session_context=carried))[0] == ["milk", "eggs"]
 
 
 async def test_ml_125_a_client_carries_what_the_server_sealed(caplog):

@@ -12,7 +12,9 @@ from starlette.routing import Mount, Route
 from deltamcp import ConfigurationError, DeltaServer, Principal
 from deltamcp.auth.authenticator import Credentials
 from deltamcp.errors import Fault
+from deltamcp.gateway.login_pages import CALLBACK_PATH, START_PATH, LoginPages
 from deltamcp.values import Failure
+from tests.support.lite_client import lite_server
 
 METADATA = "/.well-known/oauth-protected-resource"
 
@@ -71,6 +73,32 @@ async def test_the_authors_routes_need_no_credentials_but_a_host_and_an_origin(r
         assert (await http.get("/hello", headers={"origin": "https://evil.example"})).status_code == 403
         assert (await http.get("/other")).status_code == 404
         assert (await http.post("/mcp", json={})).status_code == 401
+
+
+SEARCH = {"name": "search_documents", "arguments": {"query": "x"}}
+LITE_CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": SEARCH}
+GUARDED = {
+    "/mcp-lite/v1/rpc": ("POST", LITE_CALL),
+    "/mcp-lite/v1/calltools": ("POST", LITE_CALL),
+    "/mcp-lite/v1/tools/call": ("POST", LITE_CALL),
+    "/mcp-lite/v1/listtools": ("POST", {}),
+    "/metrics": ("GET", None),
+    f"{START_PATH}?id=1": ("GET", None),
+    f"{CALLBACK_PATH}?state=1": ("GET", None),
+}
+
+
+@pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
+@pytest.mark.parametrize("path", GUARDED)
+async def test_a_foreign_host_or_origin_reaches_no_other_page(path, headers):
+    server: Any = lite_server()
+    server.engine.pages = LoginPages().pages
+    method, body = GUARDED[path]
+    async with server.engine.lifespan.running(), client(server.asgi(mcp_lite=True, metrics=True)) as http:
+        refused = await http.request(method, path, json=body, headers=headers)
+        assert refused.status_code == (421 if "host" in headers else 403) and server.seen == []
+        served = await http.request(method, path, json=body)
+        assert served.status_code == (404 if "login" in path else 200)
 
 
 async def test_starlette_routes_have_their_parameters_methods_and_mounts():

@@ -142,11 +142,13 @@ async def test_another_can_neither_answer_nor_cancel_nor_read_a_call(callers, ot
 async def test_anothers_result_is_told_as_one_that_does_not_exist(callers, other):
     cut = (await callers.modern("ann", "rows", {}))["result"]
     handle = cut["_meta"]["io.github.delta-mcp/result"]["handle"]
+    last = {"2": "3", "a": "b"}
+    nowhere = handle[:-1] + last.get(handle[-1], "2" if handle[-1].isdigit() else "a")
     for given in ({"handle": handle}, {"handle": handle, "path": "/5"}):
         refused = (await callers.modern(other, "continue", given))["result"]
-        unknown = (await callers.modern(other, "continue", {**given, "handle": handle[:-1] + "0"}))["result"]
-        assert refused["isError"] is unknown["isError"] is True
-        assert "square" not in json.dumps(refused)
+        unknown = (await callers.modern(other, "continue", {**given, "handle": nowhere}))["result"]
+        assert refused["isError"] is True and "square" not in json.dumps(refused)
+        assert json.dumps(refused).replace(handle, nowhere) == json.dumps(unknown)
     mine = (await callers.modern("ann", "continue", {"handle": handle, "path": "/5"}))["result"]
     assert not mine.get("isError")
 
