@@ -38,7 +38,10 @@ async def test_definitions_of_wrong_types_are_offered_without_what_is_wrong(tmp_
 
 def known(folder, fetch, on_update, *names):
     configs = [UpstreamConfig(name=name, entry={"command": name}) for name in names]
-    upstreams: Any = {name: SimpleNamespace(fetch_catalogue=lambda name=name: fetch(name)) for name in names}
+    upstreams: Any = {
+        name: SimpleNamespace(fetch_catalogue=lambda name=name: fetch(name), note_comparison=lambda: None)
+        for name in names
+    }
     quarantine = Quarantine(Approvals(folder / "approvals"), upstreams)
     return KnownCatalogues(configs, upstreams, CatalogueCache(folder), quarantine, on_update, lambda kinds: None, 1e9)
 

@@ -3,7 +3,7 @@
 `python tests/support/listing_server.py FILE`. The file may have `tools`, `resources`, `resourceTemplates`, `prompts`,
 `instructions`, `links`. A call of any tool returns the request and the links; of the tool `announce`, after a notice
 that all lists changed; of the tool `touch`, after a notice that the resource at `uri` did, if that is subscribed to.
-`{{count}}` in the file is the number of requests so far.
+`{{count}}` in the file is the number of requests so far. The methods of requests are written to FILE.log.
 """
 
 import json
@@ -35,6 +35,8 @@ def main(file: Path) -> None:
         method, params = request.get("method"), request.get("params") or {}
         if "id" not in request:
             continue
+        with file.with_suffix(".log").open("a") as log:
+            log.write(f"{method}\n")
         listed = json.loads(file.read_text().replace("{{count}}", str(count)))
         result: dict[str, Any] | None = None
         if method == "initialize":

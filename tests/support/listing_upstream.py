@@ -21,6 +21,11 @@ class ListingUpstream:
     def write(self, **lists: Any) -> None:
         self._file.write_text(json.dumps(lists))
 
+    def requests(self) -> list[str]:
+        """Returns the methods of the requests that came so far."""
+        log = self._file.with_suffix(".log")
+        return log.read_text().split() if log.exists() else []
+
     def config(self, **options: Any) -> UpstreamConfig:
         program = ROOT / "tests" / "support" / "listing_server.py"
         entry = {"command": sys.executable, "args": [str(program), str(self._file)]}

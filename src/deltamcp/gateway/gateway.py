@@ -45,7 +45,7 @@ from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.upstreams.upstream_secrets import UpstreamSecrets
-from deltamcp.values import LOCAL, Kind, Principal
+from deltamcp.values import JSON, LOCAL, Kind, Principal
 from deltamcp.version import VERSION
 from deltamcp.work import Work
 
@@ -146,6 +146,7 @@ class Gateway:
         for one in config.upstreams:
             self.upstreams[one.name].on_change = functools.partial(self._receive_change, one.name)
             self.upstreams[one.name].on_own_change = functools.partial(self._receive_own_change, one.name)
+            self.upstreams[one.name].compare = functools.partial(self._compare, one)
             self.upstreams[one.name].on_announcement = functools.partial(self._known.note_announcement, one.name)
 
     def _make_upstream(self, config: UpstreamConfig) -> Upstream:
@@ -293,6 +294,23 @@ class Gateway:
                 self._principals.refresh(name, principal)
         elif self._resource_subscriptions is not None:
             self._resource_subscriptions.receive(self.upstreams[name], principal, change)
+
+    async def _compare(
+        self, config: UpstreamConfig, principal: Principal, method: str, params: Mapping[str, JSON]
+    ) -> bool:
+        """Compares what a server lists that was started just now, before a request reaches it; see `Upstream.compare`.
+
+        Raises:
+            DeltaError: it does not list it, or what the request is for is kept out.
+        """
+        if principal is LOCAL:
+            await self._known.compare(config.name)
+            self._quarantine.check_request(config, method, params)
+            return True
+        upstream = self.upstreams[config.name]
+        if isinstance(upstream, LoginUpstream):  # what a principal is offered was listed with its own login
+            return True
+        return await self._quarantine.compare(config, await upstream.fetch_catalogue(principal), method, params)
 
     def _pass_on(self, announced: Collection[Kind]) -> None:
         """Tells clients that see an upstream's own lists what it announces, although the lists are the same."""

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
-from deltamcp.errors import DeltaError
+from deltamcp.errors import DeltaError, UpstreamError
 from deltamcp.gateway.catalogue_cache import CatalogueCache
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.quarantine import Quarantine
@@ -60,6 +60,7 @@ class KnownCatalogues:
         self._announced: dict[str, set[Kind]] = {config.name: set() for config in configs}
         self._due = {config.name: asyncio.Event() for config in configs}
         self._fetched = {config.name: asyncio.Event() for config in configs}
+        self._refreshes = {config.name: asyncio.Lock() for config in configs}
 
     def get(self, name: str) -> UpstreamCatalogue | None:
         """Returns what an upstream lists, as far as is known."""
@@ -86,6 +87,23 @@ class KnownCatalogues:
         """Has the lists of an upstream fetched, soon and in the background."""
         self._due[name].set()
 
+    async def compare(self, name: str) -> None:
+        """Fetches, reviews and offers the lists of an upstream now, unless that was done since it was started.
+
+        Raises:
+            UpstreamError: it does not list what it has.
+        """
+        async with self._refreshes[name]:
+            if self._upstreams[name].is_compared:
+                return
+            self._due[name].clear()
+            if not await self._refresh(self._config(name)):
+                raise UpstreamError(
+                    f"The server {name} behind this operation does not list what it has, so that nobody can say "
+                    "whether it is what was approved; try again later.",
+                    retryable=True,
+                )
+
     def note_announcement(self, name: str, kind: Kind) -> None:
         """Has `on_announcement` called after the next fetch if an upstream announced a change that changed nothing."""
         self._announced[name].add(kind)
@@ -110,10 +128,10 @@ class KnownCatalogues:
                 task.cancel()
         for name in self._unseen - self._catalogues.keys():
             # The next start does not wait for it again.
-            self._cache.store(name, self._entry(name), None)
+            self._cache.store(name, self._config(name).entry, None)
 
-    def _entry(self, name: str) -> Mapping[str, object]:
-        return next(config.entry for config in self._configs if config.name == name)
+    def _config(self, name: str) -> UpstreamConfig:
+        return next(config for config in self._configs if config.name == name)
 
     async def _keep(self, config: UpstreamConfig) -> None:
         due, now = self._due[config.name], asyncio.get_running_loop().time
@@ -124,9 +142,13 @@ class KnownCatalogues:
             await due.wait()
             burst = min(2 * burst, _LONGEST_BURST_SECONDS) if now() < quiet_at else _BURST_SECONDS
             await asyncio.sleep(burst if config.name in self._catalogues else 0)
-            due.clear()
+            if not due.is_set():  # a call could not wait, and had it done
+                continue
             began = now()
-            if await self._refresh(config):
+            async with self._refreshes[config.name]:
+                due.clear()
+                is_known = await self._refresh(config)
+            if is_known:
                 pause = _FIRST_PAUSE
             elif config.name not in self._catalogues:
                 with contextlib.suppress(TimeoutError):
@@ -167,5 +189,6 @@ class KnownCatalogues:
                 raise
         elif announced:
             self._on_announcement(announced)
+        self._upstreams[config.name].note_comparison()
         review = self._quarantine.last_review(config)
         await asyncio.to_thread(self._cache.store, config.name, config.entry, catalogue, review)

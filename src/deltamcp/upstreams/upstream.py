@@ -4,7 +4,7 @@ import asyncio
 import functools
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +133,9 @@ class Upstream:
         """As `on_change`, for principals with a login of their own."""
         self.on_announcement: Callable[[Kind], None] = lambda kind: None
         """Called, before `on_change`, with the kind of a list that the upstream itself says has changed."""
+        self.compare: Callable[[Principal, str, Mapping[str, JSON]], Awaitable[bool]] | None = None
+        """Compares the lists of a connection, by its principal, with what was approved; called with each request until
+        it returns True, in every life of the connection. It raises an `UpstreamError` if the request must not pass."""
         self._turns = None if settings.concurrency is None else Turns(settings.concurrency)
         self._open_calls: Counter[str] = Counter()
         """By the owners of those who called."""
@@ -283,6 +286,10 @@ class Upstream:
         while True:
             client = await self._ready(connection, timeout)
             life = connection.life
+            if self.compare is not None and connection.compared_life != life:
+                await self._compare(self.compare, connection, method, params, context, timeout)
+                if connection.life != life:
+                    continue
             sends += 1
             try:
                 return await perform(
@@ -302,6 +309,39 @@ class Upstream:
                     connection.lose(life, lost)
                 if sends == _MAX_SENDS or (lost.maybe_done and not repeatable):
                     raise
+
+    async def _compare(
+        self,
+        compare: Callable[[Principal, str, Mapping[str, JSON]], Awaitable[bool]],
+        connection: UpstreamClient,
+        method: str,
+        params: Mapping[str, JSON],
+        context: Context,
+        timeout: float | None,
+    ) -> None:
+        """
+        Raises:
+            UpstreamError: the request must not pass, or the server takes longer to list what it has than that may take.
+        """
+        life = connection.life
+        principal = LOCAL if connection is self._clients.local else context.principal
+        try:
+            async with asyncio.timeout(timeout):
+                if await compare(principal, method, params):
+                    connection.compared_life = life
+        except TimeoutError:
+            raise self._failure(f"is still starting; {_AGAIN}") from None
+
+    def note_comparison(self, principal: Principal = LOCAL) -> None:
+        """Lets requests of a principal pass: the lists that were fetched last were compared with what was approved."""
+        connection = self._clients.get(principal)
+        if connection is not None:
+            connection.compared_life = connection.listed_life
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether the lists of the server that runs now, as it shows them to the local user, were compared."""
+        return self._clients.local.compared_life == self._clients.local.life
 
     async def _ready(self, connection: UpstreamClient, timeout: float | None) -> "DeltaClient":
         """Returns the client, connected.
@@ -363,6 +403,7 @@ class Upstream:
         try:
             with connection.kept():
                 client = await connection.ready()
+                life = connection.life
                 client.forget_lists()
                 server = client.server
                 has = server.capabilities.keys()
@@ -374,6 +415,7 @@ class Upstream:
                     await client.templates() if "resources" in has else [],
                     await client.prompts() if "prompts" in has else [],
                 )
+                connection.listed_life = life
                 self._await_expiry(principal, connection, client)
             return await asyncio.to_thread(listed.within_bounds().without, self.secrets.credentials)
         finally:

@@ -69,6 +69,8 @@ class UpstreamClient:
         """Called whenever it has become ready."""
         self.life = 0
         """How often it has become ready; what was sent in one life is lost with it."""
+        self.listed_life = self.compared_life = 0
+        """The life in which its lists were last fetched, and the one in which they were last compared."""
         self._phase = Phase.STOPPED
         self._since = time.time()
         self._ready_at = 0.0

@@ -14,7 +14,7 @@ import msgspec
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.trust.review import ApprovalRecord, Review, review, with_varying_numbers
+from deltamcp.gateway.trust.review import ApprovalRecord, Review, Verdict, review, with_varying_numbers
 from deltamcp.runtime.own_files import open_lock_file, read_own_file, replace_own_file, try_lock
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
@@ -91,6 +91,15 @@ class Approvals:
                 except ConfigurationError as error:
                     return self._keep_unstored(config, reviewed, error)
         return reviewed
+
+    def compare(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> dict[str, Verdict]:
+        """Returns what of a catalogue would be kept out, and keeps nothing of it.
+
+        Raises:
+            ConfigurationError: there is a record that cannot be read.
+        """
+        record = self._unstored.get(config.name)
+        return review(config, catalogue, record or load(self.path(config))).withheld
 
     def _keep_unstored(self, config: UpstreamConfig, reviewed: Review, error: ConfigurationError) -> Review:
         if config.name not in self._unstored:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt
-from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.errors import ConfigurationError, DeltaError, UpstreamError
 from deltamcp.gateway.catalogue_cache import StoredReview
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.approvals import Approvals
@@ -17,6 +17,7 @@ from deltamcp.gateway.trust.review import INSTRUCTIONS, Review, Verdict
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamOffer
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.values import JSON
 
 logger = logging.getLogger("deltamcp")
 
@@ -27,6 +28,12 @@ ABSENCES: dict[Verdict, str] = {
     Verdict.REJECTED: "was rejected by the user, and stays out until the user approves it.",
 }
 """What whoever names a withheld item is told, by verdict. Models read it, and are not told how to approve."""
+_REQUESTS = {
+    "tools/call": ("/tools", "name"),
+    "prompts/get": ("/prompts", "name"),
+    "resources/read": ("/resources", "uri"),
+}
+"""The list that has what a request is for, and the parameter with its name."""
 _MAX_TOLD = 1_000
 """The sentences about imitations that a process logs."""
 
@@ -69,6 +76,30 @@ class Quarantine:
             await asyncio.to_thread(self._approvals.learn_varying_numbers, config, catalogue, again)
         except DeltaError as error:
             logger.info("%s: what it varies in its lists is not known: %s", config.name, error)
+
+    def check_request(self, config: UpstreamConfig, method: str, params: Mapping[str, JSON]) -> None:
+        """Checks that what a request is for was not kept out by the last review.
+
+        Raises:
+            UpstreamError: it was, or what was approved cannot be read.
+        """
+        last = self._last.get(config.name)
+        _check_request(None if last is None else last.withheld, method, params)
+
+    async def compare(
+        self, config: UpstreamConfig, catalogue: UpstreamCatalogue, method: str, params: Mapping[str, JSON]
+    ) -> bool:
+        """Compares what a process of one principal lists; returns whether it lists what was approved, and nothing else.
+
+        Raises:
+            UpstreamError: what a request is for is to be kept out.
+        """
+        try:
+            withheld = await asyncio.to_thread(self._approvals.compare, config, catalogue)
+        except ConfigurationError:
+            withheld = None
+        _check_request(withheld, method, params)
+        return not withheld
 
     def admit(self, offers: Sequence[UpstreamOffer], items: Mapping[ItemKey, Item]) -> AdmittedItems:
         """Sorts out the items that are kept out. Their names stay theirs, so that no other item gets them."""
@@ -175,6 +206,16 @@ class Quarantine:
             catalogue, imitations, self._approvals.stamp(config), None if review is None else review.withheld
         )
         return review
+
+
+def _check_request(withheld: Mapping[str, Verdict] | None, method: str, params: Mapping[str, JSON]) -> None:
+    if withheld is None:
+        raise UpstreamError("What was approved of the server behind this operation cannot be read by the gateway.")
+    kind, key = _REQUESTS.get(method, ("", ""))
+    name = params.get(key)
+    verdict = withheld.get(pointer(kind, name)) if kind and isinstance(name, str) else None
+    if verdict is not None:
+        raise UpstreamError(f"{name} {ABSENCES[verdict]}")
 
 
 def _basis(config: UpstreamConfig, stamp: tuple[int, ...]) -> str:
