@@ -119,12 +119,12 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_gateway(
-    folder: Path, entry: dict[str, Any], promise: Any = "never", sync_seconds: float = 5.0, **options: Any
+    folder: Path, entry: dict[str, Any], of_server: dict[str, Any] | None = None, **options: Any
 ) -> Gateway:
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"echo": entry}}))
     config = read_gateway_file(file).config
-    upstreams = [msgspec.structs.replace(one, promise=promise, sync_seconds=sync_seconds) for one in config.upstreams]
+    upstreams = [msgspec.structs.replace(one, **{"promise": "never", **(of_server or {})}) for one in config.upstreams]
     config = msgspec.structs.replace(config, upstreams=upstreams, **{"disclosure": "full", **options})
     return Gateway(config, ledger=Ledger(LedgerFile()))
 
@@ -223,9 +223,9 @@ async def test_the_user_who_started_the_gateway_reads_why_a_server_ended(tmp_pat
 
 
 async def test_neither_a_promise_nor_its_progress_shows_a_secret(tmp_path: Path) -> None:
-    extensions = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    extensions: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     meta = {**META, "io.modelcontextprotocol/clientCapabilities": extensions}
-    gateway = local_gateway(tmp_path, promise="auto", sync_seconds=0.001)
+    gateway = local_gateway(tmp_path, of_server={"promise": "auto", "sync_seconds": 0.001})
     async with raw_client(gateway.server) as client:
         for name in ("error", "failure", "progress"):
             made = (await client.call("tools/call", name=name, arguments={}, _meta=meta))["result"]
@@ -235,6 +235,27 @@ async def test_neither_a_promise_nor_its_progress_shows_a_secret(tmp_path: Path)
                 states.append(await client.call("tasks/get", taskId=made["taskId"], _meta=meta))
                 await asyncio.sleep(0.01)
             assert leaks(json.dumps(states)) == [], name
+
+
+# What an operator says
+
+
+@pytest.mark.parametrize(("of_gateway", "of_server", "is_redacted"), [(False, True, True), (True, False, False)])
+async def test_a_server_decides_about_its_results_before_the_gateway(
+    tmp_path: Path, of_gateway: bool, of_server: bool, is_redacted: bool
+) -> None:
+    async with raw_client(
+        local_gateway(tmp_path, redact_results=of_gateway, of_server={"redact_results": of_server}).server
+    ) as client:
+        answer = await client.modern("tools/call", name="result", arguments={})
+    assert (leaks(json.dumps(answer)) == []) == is_redacted
+
+
+async def test_what_the_operator_says_is_no_secret_is_shown(tmp_path: Path) -> None:
+    gateway = local_gateway(tmp_path, of_server={"not_secret": ["ANYTHING", "GITHUB_*"]})
+    async with raw_client(gateway.server) as client:
+        answer = await client.modern("tools/call", name="error", arguments={})
+    assert leaks(json.dumps(answer)) == [core(7), core(12)]
 
 
 # Over HTTP

@@ -44,7 +44,7 @@ class Echo:
 
     def initialize(self, id_: Any, params: dict[str, Any]) -> None:
         info = {"name": "echo", "version": self.texts[0], "title": self.all}
-        has = {"tools": {}, "resources": {}, "prompts": {}, "logging": {}, "completions": {}}
+        has: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}, "logging": {}, "completions": {}}
         about = {"protocolVersion": "2025-11-25", "capabilities": has, "serverInfo": info, "instructions": self.all}
         self.say(id=id_, result=about)
 

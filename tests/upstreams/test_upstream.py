@@ -369,6 +369,27 @@ async def test_a_refusal_passes_with_its_code_and_data_and_without_secrets(log):
     await upstream.close()
 
 
+async def test_the_message_of_a_refusal_is_bounded_and_its_data_left_out_if_a_search_would_take_long(log):
+    command, *args = fake_stdio.command(log=log)
+    upstream = Upstream("fake", {"command": command, "args": args, "env": {"API_KEY": "s3cret-0123456789"}})
+    error = {"code": 1, "message": "s3cret-0123456789 " * 100_000, "data": ["x" * 8_000_000]}
+    with pytest.raises(RemoteError) as caught:
+        await call(upstream, "raw", answer={"error": error})
+    assert len(str(caught.value)) <= 32_000 and "s3cret" not in str(caught.value)
+    assert caught.value.data is None
+    await upstream.close()
+
+
+async def test_a_result_that_says_it_is_an_error_has_no_secrets_and_another_passes_to_the_byte(log):
+    command, *args = fake_stdio.command(log=log)
+    upstream = Upstream("fake", {"command": command, "args": args, "env": {"API_KEY": "s3cret-0123456789"}})
+    content = [{"type": "text", "text": "s3cret-0123456789"}]
+    for is_error, text in ((True, "..."), (False, "s3cret-0123456789")):
+        result = {"structuredContent": {"text": "s3cret-0123456789"}, "content": content, "isError": is_error}
+        assert await call(upstream, "raw", answer={"result": result}) == {"text": text}
+    await upstream.close()
+
+
 async def test_a_flood_on_stderr_is_not_logged_whole_and_delays_nobody(log, caplog):
     caplog.set_level("INFO", "deltamcp")
     async with fake(log, stderr="line\n" * 20_000) as upstream:

@@ -18,6 +18,7 @@ from deltamcp.bench.cost import METHOD, Cost, ServerListing, ToolCost, count_cos
 from deltamcp.client.configs.files import ConfiguredServer
 from deltamcp.client.configs.hosts import host_id
 from deltamcp.runtime.secrets import Secrets
+from deltamcp.upstreams.upstream_secrets import entry_values
 from deltamcp.values import JSON
 
 MAX_CONCURRENT = 4
@@ -234,7 +235,8 @@ def _problem_text(error: Exception, entry: dict[str, Any]) -> str:
 
 def _possible_secrets(entry: dict[str, Any]) -> set[str]:
     """Returns all values of an entry but the program and its first argument, most often a package or a verb."""
-    secrets = set(entry.get("env", {}).values())
+    values = entry_values(entry)
+    secrets = {*values.credentials, *values.settings, *entry.get("env", {}).values()}
     for value in entry.get("headers", {}).values():
         secrets |= {value, *value.split()}
     if "url" in entry:

@@ -88,7 +88,7 @@ class RelayedMessages:
         message, url = shown.get("message", ""), params.get("url")
         if not isinstance(message, str):
             raise PeerError(_INVALID_PARAMS, "message must be a text.")
-        shown["message"] = self._said(message)
+        shown["message"] = self._question_text(message)
         if isinstance(url, str):
             if clean(url) != url or any(map(str.isspace, url)):
                 raise PeerError(_INVALID_PARAMS, "The URL has characters that no URL has.")
@@ -109,8 +109,8 @@ class RelayedMessages:
         text = clean(self._credentials.redact(prompt)) if isinstance(prompt, str) else ""
         return {**shown, "systemPrompt": f"[server {self._name} asks] {text}".rstrip()}
 
-    def _said(self, text: str) -> str:
-        return f"[server {self._name} asks] {_shown(text)}".rstrip()
+    def _question_text(self, text: str) -> str:
+        return f"[server {self._name} asks] {_marked_text(text)}".rstrip()
 
     def progress(self, message: str | None) -> str | None:
         """Returns what the upstream says of its progress, with its name."""
@@ -118,7 +118,7 @@ class RelayedMessages:
             return None
         is_whole = len(message) <= _MAX_PROGRESS_CHARS
         text = self._credentials.redact_excerpt(message[:_MAX_PROGRESS_CHARS], is_whole, _MAX_PROGRESS_CHARS)
-        return f"{self._name}: {_shown(text)}"
+        return f"{self._name}: {_marked_text(text)}"
 
     def log(self, params: Mapping[str, JSON]) -> dict[str, JSON] | None:
         """Returns a log message of the upstream with its name before that of the logger; None if it is too large."""
@@ -130,7 +130,7 @@ class RelayedMessages:
         name = visible_line(shown["logger"]) if isinstance(logger, str) and logger else ""
         shown["logger"] = f"{self._name}/{name}" if name and name != self._name else self._name
         if isinstance(shown.get("data"), str):
-            shown["data"] = _shown(shown["data"])
+            shown["data"] = _marked_text(shown["data"])
         return shown
 
     async def relay_log(self, params: Mapping[str, JSON], context: Context) -> None:
@@ -140,7 +140,7 @@ class RelayedMessages:
             await context.log(shown["level"], shown.get("data"), shown["logger"])
 
 
-def _shown(text: str) -> str:
+def _marked_text(text: str) -> str:
     """Returns a text without hidden characters, whose further lines begin with a mark that no text of ours has."""
     return _GAP.sub("    ", clean(text)).replace("\n", "\n| ")
 
@@ -155,14 +155,16 @@ def _shown_schema(schema: Any, work: Work) -> Any:
     match schema:
         case dict():
             for text in (*schema, *_choices(schema)):
-                if isinstance(text, str) and _shown(text) != text:
+                if isinstance(text, str) and _marked_text(text) != text:
                     raise PeerError(_INVALID_PARAMS, "requestedSchema has names or choices with hidden characters.")
             return {
-                key: _shown(value) if key in _SHOWN_KEYS and isinstance(value, str) else _shown_schema(value, work)
+                key: _marked_text(value)
+                if key in _SHOWN_KEYS and isinstance(value, str)
+                else _shown_schema(value, work)
                 for key, value in schema.items()
             }
         case list():
-            return [_shown(value) if isinstance(value, str) else _shown_schema(value, work) for value in schema]
+            return [_marked_text(value) if isinstance(value, str) else _shown_schema(value, work) for value in schema]
         case _:
             return schema
 

@@ -1,6 +1,7 @@
 """A login at an authorization server that is under way in a user's browser, and that this process waits for."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
@@ -25,6 +26,7 @@ class BrowserLogin:
         refused: str | None = None,
         challenge: str = "",
         client_id: str | None = None,
+        redact: Callable[[str], str] = str,
     ) -> None:
         """
         Args:
@@ -35,7 +37,9 @@ class BrowserLogin:
             refused: The token that the server refused last.
             challenge: With which words it did.
             client_id: The client's id at the authorization server; it registers itself by default.
+            redact: Takes secrets out of what the user is told of a login that failed.
         """
+        self._redact = redact
         loop = asyncio.get_running_loop()
         self._page: asyncio.Future[str] = loop.create_future()
         self._redirected: asyncio.Future[str] = loop.create_future()
@@ -62,7 +66,7 @@ class BrowserLogin:
             raise UnauthorizedError("The login was ended; try again.")
         error = self._task.exception()
         if error is not None:
-            raise error if isinstance(error, UnauthorizedError) else UnauthorizedError(str(error))
+            raise UnauthorizedError(self._redact(str(error)))
 
     @property
     def has_ended(self) -> bool:
@@ -98,8 +102,8 @@ class BrowserLogin:
         error: BaseException | None = None
         with suppress(asyncio.CancelledError):
             error = task.exception()
-        if isinstance(error, ConfigurationError):
-            error = UnauthorizedError(str(error))
+        if isinstance(error, ConfigurationError | UnauthorizedError):
+            error = UnauthorizedError(self._redact(str(error)))
         if not self._page.done():
             self._page.set_exception(error or UnauthorizedError("The login ended without a page to open."))
             self._page.exception()  # else asyncio logs that it was never retrieved

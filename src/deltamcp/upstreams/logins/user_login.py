@@ -98,7 +98,7 @@ class UserLogin:
         except InputDeclinedError:
             raise UpstreamError(self._sentence(address)) from None
         except UnauthorizedError as error:
-            raise UpstreamError(self._redact(str(error))) from None
+            raise UpstreamError(str(error)) from None
         self._refused = None
 
     async def _begin(self) -> BrowserLogin:
@@ -112,7 +112,9 @@ class UserLogin:
             await ended.wait()
         if self._pending is None:
             refused, challenge = self._refused or (None, "")
-            self._pending = BrowserLogin(self._url, self._storage, self._place.redirect_uri, refused, challenge)
+            self._pending = BrowserLogin(
+                self._url, self._storage, self._place.redirect_uri, refused, challenge, redact=self._redact
+            )
         return self._pending
 
     def _sentence(self, address: str) -> str:
