@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from deltamcp.catalog.remote_items import RemoteOperation
+from deltamcp.client import connection
 from deltamcp.client.client import DeltaClient
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from tests.support import task_server
-from tests.support.conditions import wait_until
+from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.era_client import ERAS
+from tests.support.fake_http import Fake, FakeConnection, FakeRequest, serve_fake
 from tests.support.paths import PROGRAM
 from tests.support.raw_client import META, RawClient, raw_client
 
@@ -155,6 +157,44 @@ async def test_a_client_that_leaves_cancels_the_task_that_it_waited_for(tasks: T
         await wait_until(lambda: tasks.log() == ["hang"], "the upstream's run")
         client.send(method="notifications/cancelled", params={"requestId": 77})
         await wait_until(lambda: tasks.log() == ["hang", "hang stopped"], "the end of the upstream's run")
+
+
+@pytest.mark.parametrize("front", ERAS)
+@pytest.mark.parametrize("behind", ERAS)
+async def test_a_client_that_leaves_before_the_task_has_an_id_cancels_it_all_the_same(
+    front: str, behind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_LATE_STREAM_SECONDS", HANG_SECONDS, raising=False)
+    went_on, asked, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    task = {"taskId": "t1", "status": "working", "createdAt": "2026-01-01T00:00:00Z", "ttl": None}
+
+    async def answer_late(request: FakeRequest, wire: FakeConnection) -> None:
+        asked.set()
+        await go_on.wait()
+        result = {"resultType": "task", **task} if behind == "modern" else {"task": task}
+        await wire.json({"jsonrpc": "2.0", "id": request.id, "result": result})
+        went_on.set()
+
+    capabilities = {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}, "extensions": {EXTENSION: {}}}
+    tool = {"name": "hang", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
+    fake = Fake(modern=behind == "modern", handshake=behind == "handshake", tools=[tool])
+    fake.capabilities = capabilities
+    fake.once("tools/call", answer_late)
+    async with serve_fake(fake):
+        upstream = UpstreamConfig(name="up", entry={"url": fake.url}, speak=behind)  # type: ignore[arg-type]
+        config = GatewayConfig(upstreams=[upstream], disclosure="full", query=False)
+        async with raw_client(Gateway(config, cache_folder=tmp_path).server) as client:
+            if front == "handshake":
+                await client.handshake()
+            meta = {"_meta": META} if front == "modern" else {}
+            client.send(id=77, method="tools/call", params={"name": "hang", "arguments": {}, **meta})
+            await wait_until(asked.is_set, "the call")
+            client.send(method="notifications/cancelled", params={"requestId": 77})
+            await client.call("ping", **meta)
+            go_on.set()
+            await wait_until(lambda: bool(fake.of("tasks/cancel")), "the end of the task")
+    assert went_on.is_set()
+    assert [request.params["taskId"] for request in fake.of("tasks/cancel")] == ["t1"]
 
 
 async def test_questions_of_a_task_are_asked_through_the_promise(tasks: TaskGateway) -> None:

@@ -237,3 +237,29 @@ async def test_a_call_behind_a_promise_is_parked_and_resumed_too(tmp_path: Path)
             await upstream.forward("tools/call", params, promised_context(memo, answers))
     assert result.fields["structuredContent"]["answers"]["q"]["action"] == "accept"
     assert fake_stdio.tools_run(log) == ["ask"]
+
+
+async def test_a_result_that_comes_while_its_caller_leaves_is_seen_before_the_call_ends() -> None:
+    """It may be the id of a task, which nobody else would cancel."""
+    call, parked, result = ParkedCall(promised_context(), Deadline(60)), ParkedCalls(60), RawResult(b"{}", {})
+    answer: asyncio.Future[RawResult] = asyncio.get_running_loop().create_future()
+    seen: list[Any] = []
+
+    async def send() -> RawResult:
+        return await answer
+
+    async def wait() -> None:
+        seen.append(await call.wait(parked))
+        await asyncio.sleep(0)
+        seen.append("went on")
+
+    call.start(send())
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    assert call._task is not None
+    call._task.add_done_callback(lambda _: waiting.cancel())  # when it is about to wake up
+    answer.set_result(result)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert seen == [result]
+    assert waiting.cancelling() == 1

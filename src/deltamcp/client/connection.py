@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from inspect import isawaitable
 from typing import Any, TypeAlias
@@ -45,6 +45,12 @@ OnEnd: TypeAlias = "Callable[[ClientConnection, ClientError], None]"
 _LISTEN = "subscriptions/listen"
 """The request that stays open as long as the client listens."""
 _CANCEL_SECONDS = 2.0
+_LATE_SECONDS = 5.0
+"""How long a server may take to answer a call whose caller has left with the id of a task, which is then cancelled."""
+_LATE_STREAM_SECONDS = 0.2
+"""The same where only closing the connection cancels the call: enough for an answer that is on its way."""
+_MAX_LEFT_CALLS = 64
+"""How many answers to such calls are awaited at once; further calls are only cancelled."""
 _LOG_LEVEL_SECONDS = 2.0
 _MAX_SERVER_REQUESTS = 64
 """How many requests of the server the client answers at once; it ignores further ones."""
@@ -90,6 +96,8 @@ class ClientConnection:
         self.last_sign_of_life = 0.0
         """When the server last reported progress, or got an answer to a question; by the event loop's clock."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._left_calls: set[asyncio.Task[None]] = set()
+        """What waits for the ids of tasks whose callers have left."""
 
     # Requests
 
@@ -190,26 +198,87 @@ class ClientConnection:
         headers = dialect.headers(method, params, parameter_headers) if self.link.carries_headers else {}
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         pending = self._pending[id_] = _PendingRequest(method, future, progress, sender)
+        exchange = self._exchange(id_, pending, message, headers, ends_at)
+        if dialect.may_become_task(method, params):
+            response = await self._await_task_call(id_, pending, exchange, dialect)
+        else:
+            try:
+                response = await exchange
+            except asyncio.CancelledError:
+                if method != "initialize":  # MCP 2025-11-25, "Cancellation": a client MUST NOT cancel it
+                    self._start_task(self._notify_cancelled(id_))
+                raise
+        if response.error is not None:
+            raise peer_error(response.error)
+        if not isinstance(response.result, dict):
+            raise PeerError(0, f"The answer to {method} is no object.")
+        return response
+
+    async def _exchange(
+        self,
+        id_: RequestId,
+        pending: _PendingRequest,
+        message: dict[str, JSON],
+        headers: Mapping[str, str],
+        ends_at: float | None,
+    ) -> Response:
+        future = pending.future
         try:
             await self._send(message, headers, ends_at)
             response = await future
             if pending.notices is not None:
                 await pending.notices.finish()
-        except asyncio.CancelledError:
-            if method != "initialize":  # MCP 2025-11-25, "Cancellation": a client MUST NOT cancel it
-                self._start_task(self._notify_cancelled(id_))
-            raise
+            return response
         finally:
             del self._pending[id_]
             if pending.notices is not None:
                 pending.notices.cancel()
             if not future.cancel() and not future.cancelled():
                 future.exception()  # else asyncio logs that the exception was never retrieved
-        if response.error is not None:
-            raise peer_error(response.error)
-        if not isinstance(response.result, dict):
-            raise PeerError(0, f"The answer to {method} is no object.")
-        return response
+
+    # Calls that may become tasks
+
+    async def _await_task_call(
+        self,
+        id_: RequestId,
+        pending: _PendingRequest,
+        exchange: Coroutine[Any, Any, Response],
+        dialect: ClientDialect,
+    ) -> Response:
+        """Returns the response to a call; if its caller leaves first, a task that the server makes is cancelled."""
+        sending = asyncio.get_running_loop().create_task(exchange)
+        try:
+            return await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            pending.progress = pending.sender = None
+            if pending.notices is not None:
+                pending.notices.cancel()
+            if len(self._left_calls) < _MAX_LEFT_CALLS:
+                left = asyncio.get_running_loop().create_task(self._end_left_call(id_, sending, dialect))
+                self._left_calls.add(left)
+                left.add_done_callback(self._left_calls.discard)
+            else:
+                sending.cancel()
+                self._start_task(self._notify_cancelled(id_))
+            raise
+
+    async def _end_left_call(self, id_: RequestId, sending: "asyncio.Task[Response]", dialect: ClientDialect) -> None:
+        """Cancels a call whose caller has left, and the task that the server may have made of it."""
+        is_modern = dialect.era is Era.MODERN
+        if is_modern:
+            await self._notify_cancelled(id_)
+        is_stream = is_modern and self.link.carries_headers
+        _, late = await asyncio.wait([sending], timeout=_LATE_STREAM_SECONDS if is_stream else _LATE_SECONDS)
+        if late:
+            sending.cancel()
+            if not is_modern:  # 2025-11-25, "Tasks": what is sent as a task is to be cancelled by its id
+                await self._notify_cancelled(id_)
+        elif not sending.cancelled() and sending.exception() is None:
+            task = _task_id(sending.result())
+            if task is not None:
+                with suppress(ClientError, PeerError, TimeoutError):
+                    async with asyncio.timeout(_CANCEL_SECONDS):
+                        await self._request_once("tasks/cancel", {"taskId": task}, {}, None, (), dialect, None)
 
     async def _send(self, message: dict[str, JSON], headers: Mapping[str, str], ends_at: float | None) -> None:
         try:
@@ -393,6 +462,8 @@ class ClientConnection:
             await self.close()
 
     async def close(self) -> None:
+        if self._left_calls and not self.link.ended and self.link.carries_headers:  # else the server ends, too
+            await asyncio.wait(self._left_calls, timeout=_CANCEL_SECONDS)
         self.fail_pending(ConnectionLostError("The connection was closed."))
         try:
             pending = [task for task in self._tasks if not task.done()]
@@ -446,6 +517,16 @@ class _Notices:
         self._waiting.clear()
         if self._running is not None:
             self._running.cancel()
+
+
+def _task_id(response: Response) -> str | None:
+    """Returns the id of the task that a server answered a call with; None if that is its answer itself."""
+    result = response.result
+    if not isinstance(result, dict):
+        return None
+    task = result if result.get("resultType") == "task" else result.get("task")
+    id_ = task.get("taskId") if isinstance(task, dict) else None
+    return id_ if isinstance(id_, str) else None
 
 
 def _progress_arguments(params: Mapping[str, JSON]) -> tuple[float, float | None, str | None] | None:

@@ -47,6 +47,15 @@ class ClientDialect(Struct, frozen=True):
             return {**params, "_meta": {**meta, **self.request_meta}}
         return dict(params)
 
+    def may_become_task(self, method: str, params: Mapping[str, JSON]) -> bool:
+        """Whether a server may answer this request with a task, which goes on until it is cancelled by its id."""
+        if method != "tools/call" or self.is_lite:
+            return False
+        if self.era is Era.HANDSHAKE:
+            return "task" in params
+        capabilities = self.request_meta.get(modern.CAPABILITIES_KEY)
+        return isinstance(capabilities, dict) and tasks.is_declared(capabilities.get("extensions"))
+
     def headers(
         self, method: str, params: Mapping[str, JSON], parameter_headers: tuple[ParameterHeader, ...] = ()
     ) -> dict[str, str]:

@@ -124,8 +124,14 @@ class ParkedCall:
                 if not self._task.done() and not self._questions:
                     await self._news
         except asyncio.CancelledError:
-            self.cancel()
-            raise
+            if not _has_result(self._task):
+                self.cancel()
+                raise
+            # The result may be a task, which whoever waits for it cancels: it is cancelled at its next step.
+            waiting = asyncio.current_task()
+            assert waiting is not None, "it was just cancelled"
+            waiting.uncancel()
+            waiting.cancel()
         return self._task.result()
 
     def _park(self, parked_calls: "ParkedCalls") -> RawResult:
@@ -192,6 +198,10 @@ class ParkedCalls:
             timer.cancel()
             call.cancel()
         self._calls.clear()
+
+
+def _has_result(task: "asyncio.Task[RawResult]") -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
 
 
 def _refusal(text: str) -> PeerError:
