@@ -6,6 +6,7 @@ What a message of a client or of an upstream causes here takes as many steps as 
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import NamedTuple
 
@@ -81,6 +82,8 @@ class ResourceSubscriptions:
         """By owner, what is watched and is nowhere."""
         self._due: dict[_Watch, Work] = {}
         """What may have to be subscribed to or given up, with the steps that are left of what was asked at once."""
+        self._received: deque[tuple[Principal, Collection[str], bool]] = deque()
+        """What clients began or ceased to watch, and that was not counted yet."""
         self._is_due = asyncio.Event()
         self._subscribers: dict[Upstream, _Subscriber] = {}
         self._follower: asyncio.Task[None] | None = None
@@ -114,8 +117,17 @@ class ResourceSubscriptions:
         self._is_due.set()
 
     def _receive_watches(self, principal: Principal, uris: Collection[str], is_watched: bool) -> None:
-        if not self._tells_principals_apart:
-            principal = LOCAL
+        self._received.append((principal if self._tells_principals_apart else LOCAL, uris, is_watched))
+        self._is_due.set()
+
+    async def _count_received(self) -> None:
+        """Counts what clients watch, before anything is done about it: many come and leave at once."""
+        while self._received:
+            principal, uris, is_watched = self._received.popleft()
+            self._count(principal, uris, is_watched)
+            await asyncio.sleep(0)
+
+    def _count(self, principal: Principal, uris: Collection[str], is_watched: bool) -> None:
         owner, work = principal.owner, Work(_MATCH_STEPS + _STEPS_PER_URI * len(uris))
         for uri in uris:
             watch = _Watch(owner, uri)
@@ -125,16 +137,17 @@ class ResourceSubscriptions:
             watched.count += 1 if is_watched else -1
             if watched.count == is_watched:  # the first one, or none any more
                 self._due[watch] = work
-        self._is_due.set()
 
     async def _follow(self) -> None:
         while True:
             await self._is_due.wait()
             self._is_due.clear()
-            while self._due:
-                watch = next(iter(self._due))
-                self._settle(watch, self._due.pop(watch))
-                await asyncio.sleep(0)
+            while self._received or self._due:
+                await self._count_received()
+                if self._due:
+                    watch = next(iter(self._due))
+                    self._settle(watch, self._due.pop(watch))
+                    await asyncio.sleep(0)
 
     def _settle(self, watch: _Watch, work: Work) -> None:
         watched = self._watched[watch]
