@@ -28,10 +28,12 @@ _MALFORMED = Failure(Fault.PARSE, "The message is not the one that the method ta
 
 async def read_message(requests: AsyncIterable[bytes], seconds: float) -> bytes | Failure:
     """Returns the message of a call that has one."""
+    # gRPC's generator has its last message and is in a cycle: unclosed, it would leave that to the garbage collector.
+    messages: Any = aiter(requests)
     try:
-        async with asyncio.timeout(seconds):
-            async for message in requests:
-                return message
+        async with asyncio.timeout(seconds), contextlib.aclosing(messages):
+            async for message in messages:
+                return bytes(message)
     except TimeoutError:
         return Failure(Fault.TOO_SLOW, f"The message of the request has not come within {seconds:g} s.")
     return Failure(Fault.INVALID_REQUEST, "The request has no message.")

@@ -169,6 +169,7 @@ def _channel_options(limits: Limits, reuses_port: bool) -> list[tuple[str, int]]
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", -1),  # the service keeps to `message_bytes`, with an error that says so
         ("grpc.max_metadata_size", limits.header_bytes),
+        ("grpc.http2.bdp_probe", 0),  # else gRPC stores megabytes of every stream before anybody asks for its message
         ("grpc.max_concurrent_streams", max(1, int(limits.calls * limits.account_share))),
         ("grpc.max_allowed_incoming_connections", limits.connections),
         ("grpc.server_handshake_timeout_ms", round(limits.header_seconds * 1000)),

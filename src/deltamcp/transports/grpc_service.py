@@ -11,7 +11,6 @@ from typing import Any
 
 import grpc
 import msgspec
-from google.protobuf.message import DecodeError
 
 from deltamcp.calls.engine import Engine
 from deltamcp.calls.failures import log_failure
@@ -22,10 +21,10 @@ from deltamcp.stores.store import StoreError
 from deltamcp.transports.calls_in_flight import SHUTTING_DOWN
 from deltamcp.transports.grpc_admission import GrpcAdmission, GrpcRequest
 from deltamcp.transports.grpc_errors import grpc_error
-from deltamcp.transports.grpc_messages import DETAILS_KEY, PROMPTS_SERVICE, SERVICE, lite_messages
-from deltamcp.transports.grpc_open_services import read_message
+from deltamcp.transports.grpc_messages import DETAILS_KEY, PROMPTS_SERVICE, SERVICE
 from deltamcp.transports.grpc_options import GrpcOptions
 from deltamcp.transports.grpc_replies import COUNTED_BYTES, GrpcReply, GrpcStreamReply
+from deltamcp.transports.grpc_requests import GrpcRequests, ReceivedMessage
 from deltamcp.transports.grpc_responses import (
     ResponseForm,
     encode_prompts,
@@ -52,7 +51,6 @@ from deltamcp.values import (
     Request,
     Terms,
 )
-from deltamcp.wire.struct_values import StructError, TooManyError, read_struct, restore_integers
 
 logger = logging.getLogger("deltamcp.grpc")
 
@@ -62,7 +60,7 @@ _CACHE_KEY = "grpc"
 
 
 _Requests = AsyncIterable[bytes]
-_Handler = Callable[[bytes, GrpcRequest, Any, RunningCall], Awaitable[bytes | Failure]]
+_Handler = Callable[[ReceivedMessage, GrpcRequest, Any, RunningCall], Awaitable[bytes | Failure]]
 
 
 class GrpcService:
@@ -81,7 +79,7 @@ class GrpcService:
         self._responses = Quota(limits.response_bytes, limits.account_share)
         self._numbers = itertools.count(1)
         self._running = RunningCalls()
-        self._messages = lite_messages()
+        self._requests = GrpcRequests(limits)
 
     @property
     def names(self) -> list[str]:
@@ -155,8 +153,13 @@ class GrpcService:
             return TOO_MANY_CALLS
         # Until the response is sent too: a client that does not read it would hold a place of the server's.
         context.add_done_callback(lambda _: self._calls.give_back(account))
-        data = await read_message(requests, self._engine.limits.body_seconds)
-        found = await handler(data, request, context, running) if isinstance(data, bytes) else data
+        message = ReceivedMessage(account)
+        found: bytes | Failure
+        try:
+            refused = await self._requests.receive(requests, message)
+            found = await handler(message, request, context, running) if refused is None else refused
+        finally:
+            message.release()
         if isinstance(found, bytes) and len(found) > COUNTED_BYTES:
             return self._count(found, account, context)
         return found
@@ -182,12 +185,12 @@ class GrpcService:
     # Lists
 
     async def _get_tools(
-        self, data: bytes, request: GrpcRequest, context: Any, running: RunningCall
+        self, message: ReceivedMessage, request: GrpcRequest, context: Any, running: RunningCall
     ) -> bytes | Failure:
         return await self._list("tools/list", encode_whole_tools if request.takes_json else encode_tools, request)
 
     async def _get_prompts(
-        self, data: bytes, request: GrpcRequest, context: Any, running: RunningCall
+        self, message: ReceivedMessage, request: GrpcRequest, context: Any, running: RunningCall
     ) -> bytes | Failure:
         return await self._list("prompts/list", encode_prompts, request)
 
@@ -213,10 +216,10 @@ class GrpcService:
     # Calls
 
     async def _call_tool(
-        self, data: bytes, request: GrpcRequest, context: Any, running: RunningCall
+        self, message: ReceivedMessage, request: GrpcRequest, context: Any, running: RunningCall
     ) -> bytes | Failure:
         started = time.monotonic()
-        asked = self._read_call(data, request)
+        asked = await self._read_call(message, request)
         if isinstance(asked, Failure):
             return asked
         rpc, terms, ask = asked
@@ -225,10 +228,10 @@ class GrpcService:
         return self._finish(rpc, outcome, started, self._form(request))
 
     async def _call_tool_stream(
-        self, data: bytes, request: GrpcRequest, context: Any, running: RunningCall
+        self, message: ReceivedMessage, request: GrpcRequest, context: Any, running: RunningCall
     ) -> bytes | Failure:
         started = time.monotonic()
-        asked = self._read_call(data, request)
+        asked = await self._read_call(message, request)
         if isinstance(asked, Failure):
             return asked
         rpc, terms, ask = asked
@@ -277,27 +280,13 @@ class GrpcService:
     def _form(self, request: GrpcRequest) -> ResponseForm:
         return ResponseForm(request.takes_json, request.is_strict, self._engine.limits.message_bytes)
 
-    def _read_call(self, data: bytes, request: GrpcRequest) -> tuple[Request, Terms, EngineAsk] | Failure:
-        try:
-            message = self._messages.ToolRequest.FromString(data)
-        except DecodeError:
-            return Failure(Fault.PARSE, "The message is no ToolRequest of MCP-lite, or is nested too deeply.")
-        limit = self._engine.limits.values
-        params: dict[str, JSON] = {"name": message.name, "arguments": {}}
-        try:
-            if message.HasField("arguments"):
-                params["arguments"] = read_struct(message.arguments, limit)
-            if message.HasField("meta"):
-                params["_meta"] = read_struct(message.meta, limit)
-        except TooManyError as error:
-            return Failure(Fault.TOO_LARGE, str(error))
-        except StructError as error:
-            where = "/_meta" if params["arguments"] else "/arguments"
-            problem = {"pointer": where, "message": str(error), "keyword": "type"}
-            return Failure(Fault.INVALID_PARAMS, str(error), {"errors": [problem]})
-        operation = self._engine.catalog.view(request.caller.principal).operations.get(message.name)
-        if operation is not None:
-            params["arguments"] = restore_integers(params["arguments"], operation.tool["inputSchema"])
+    async def _read_call(
+        self, message: ReceivedMessage, request: GrpcRequest
+    ) -> tuple[Request, Terms, EngineAsk] | Failure:
+        operations = self._engine.catalog.view(request.caller.principal).operations
+        params = await self._requests.read_call(message, operations)
+        if isinstance(params, Failure):
+            return params
         return self._read(Request(next(self._numbers), "tools/call", params), request)
 
     def _read(self, rpc: Request, request: GrpcRequest) -> tuple[Request, Terms, EngineAsk] | Failure:
