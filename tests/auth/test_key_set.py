@@ -108,6 +108,16 @@ async def test_an_issuer_elsewhere_has_nothing_on_this_machine_fetched(
     assert "names keys on this machine, and is elsewhere" in caplog.text
 
 
+@pytest.mark.parametrize("jwks_uri", ["http://127.0.0.1:6379/", "https://localhost/jwks", "http://[::1]/jwks"])
+async def test_an_issuer_elsewhere_has_no_keys_on_this_machine(jwks_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fetch(url: str) -> dict[str, Any]:
+        return {"issuer": "https://issuer.example", "jwks_uri": jwks_uri}
+
+    monkeypatch.setattr(issuer_metadata, "fetch_document", fetch)
+    with pytest.raises(DocumentError, match="on this machine"):
+        await issuer_metadata.find_jwks_url("https://issuer.example")
+
+
 async def test_an_unknown_key_is_looked_for_once_in_an_interval() -> None:
     async with serve_issuer() as issuer:
         keys = KeySet(issuer.url, f"{issuer.url}/jwks", miss_seconds=0)

@@ -7,15 +7,18 @@ It never sends a request twice: only its caller knows whether a request that fai
 import asyncio
 import base64
 import os
+import socket
 import ssl
 import urllib.request
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from typing import Any, NamedTuple, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from ipaddress import ip_address
+from typing import Any, NamedTuple, TypeAlias, cast
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import httptools
 
+from deltamcp.auth.address_range import Address
 from deltamcp.auth.safe_url import is_loopback
 from deltamcp.errors import ConfigurationError
 
@@ -279,15 +282,21 @@ class HttpConnection(asyncio.Protocol):
             self._response_waiter.set_result(response)
 
 
+CheckAddresses: TypeAlias = Callable[[Sequence[Address]], Awaitable[None]]
+"""Raises an error if a host must not be connected to, because of its addresses."""
+
+
 class HttpConnectionPool:
     """The connections to the origin of one URL, directly or through the environment's proxy."""
 
-    def __init__(self, url: str, max_body_bytes: int) -> None:
-        """
+    def __init__(self, url: str, max_body_bytes: int, check: CheckAddresses | None = None) -> None:
+        """`check` gets the addresses of the URL's host, and only these are connected to; a proxy finds them itself.
+
         Raises:
             ConfigurationError: this is not a URL, or its proxy cannot be used.
         """
         self._max_body_bytes = max_body_bytes
+        self._check = check
         self._idle: deque[HttpConnection] = deque()
         self._busy: set[HttpConnection] = set()
         self._closed = False
@@ -409,19 +418,37 @@ class HttpConnectionPool:
             reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else error.strerror
             raise BrokenExchangeError(reason or "the host is not known", sent=False) from None
 
+    async def _open_checked(self) -> HttpConnection:
+        """Connects to an address that was checked: the host's name may stand for another one the next time."""
+        assert self._check is not None, "there is a check"
+        addresses = await resolve_host(self._host, self._port)
+        await self._check(addresses)
+        failure = OSError("the host is not known")
+        for address in addresses:
+            try:
+                return await self._open_directly(str(address))
+            except OSError as error:
+                failure = error
+        raise failure
+
+    async def _open_directly(self, host: str) -> HttpConnection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: HttpConnection(self._max_body_bytes),
+            host,
+            self._port,
+            ssl=self._ssl_context,
+            server_hostname=self._host if self._is_https else None,
+        )
+        return connection
+
     async def _open_connection(self) -> HttpConnection:
         loop = asyncio.get_running_loop()
         if self._is_https and self._ssl_context is None:
             self._ssl_context = await asyncio.to_thread(_make_ssl_context)
+        if self._proxy is None and self._check is None:
+            return await self._open_directly(self._host)
         if self._proxy is None:
-            _, connection = await loop.create_connection(
-                lambda: HttpConnection(self._max_body_bytes),
-                self._host,
-                self._port,
-                ssl=self._ssl_context,
-                server_hostname=self._host if self._is_https else None,
-            )
-            return connection
+            return await self._open_checked()
         transport, connection = await loop.create_connection(
             lambda: HttpConnection(self._max_body_bytes), self._proxy.host, self._proxy.port
         )
@@ -443,6 +470,16 @@ class HttpConnectionPool:
         assert upgraded is not None, "TLS is up"
         tunnel.connection_made(upgraded)
         return tunnel
+
+
+async def resolve_host(host: str, port: int) -> list[Address]:
+    """Returns the addresses that a host's name stands for, in the order in which they are to be tried.
+
+    Raises:
+        OSError: it stands for none.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [ip_address(address[0]) for *_, address in found]
 
 
 def split_url(url: str) -> SplitResult:

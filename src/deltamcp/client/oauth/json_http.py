@@ -1,18 +1,20 @@
 """HTTP requests about authorization: to addresses that a server named, so with limits on where, how much and how long.
 
-An address is https, or on this machine if the MCP server is on this machine, too.
+An address is https, or on this machine if the MCP server is on this machine, too. What a name stands for is checked
+where it is connected to; behind a proxy, which looks names up itself, only the name is.
 """
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
 
+from deltamcp.auth.address_range import Address, AddressRange, range_of
 from deltamcp.auth.safe_url import is_loopback, read_address
-from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool, origin
+from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool, origin, resolve_host
 from deltamcp.errors import ConfigurationError, UnauthorizedError
 
 _MAX_BYTES = 256 * 1024
@@ -21,6 +23,8 @@ _SECONDS = 20.0
 _MAX_REDIRECTS = 3
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
+_NAME = re.compile(r"(?=.{1,254}$)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
+"""A host's name; what else urlsplit takes for one, such as `a\\b` and `a%2eb`, other programs read otherwise."""
 _FORM = "application/x-www-form-urlencoded"
 
 
@@ -50,6 +54,30 @@ class JsonHttp:
             raise UnauthorizedError(f"The authorization leads to {shown}, which {reason}; ask who runs the server.")
         return url
 
+    async def _check_addresses(self, url: str, addresses: Sequence[Address]) -> None:
+        """Checks all addresses of the host of a URL, before one of them is connected to.
+
+        Raises:
+            UnauthorizedError: one of them is not where the URL may be.
+        """
+        parts, server = urlsplit(url), urlsplit(self._server_url).hostname or ""
+        ranges = set(map(range_of, addresses))
+        is_local = is_loopback(server)
+        allowed = {AddressRange.PUBLIC}
+        if parts.scheme == "http":
+            allowed = {AddressRange.THIS_MACHINE}
+        elif is_local:
+            allowed |= {AddressRange.THIS_MACHINE, AddressRange.PRIVATE}
+        elif parts.hostname == server:  # the client is connected to it anyway
+            return
+        elif AddressRange.PRIVATE in ranges and await _is_private(server):
+            allowed.add(AddressRange.PRIVATE)
+        if not ranges <= allowed:
+            raise UnauthorizedError(
+                f"The authorization leads to {_label(url)}, which is at an address that its server may not name; "
+                "ask who runs the server."
+            )
+
     async def get(self, url: str) -> JsonReply:
         """Fetches a document, and follows redirects within its origin."""
         for _ in range(1 + _MAX_REDIRECTS):
@@ -74,7 +102,7 @@ class JsonHttp:
         """Returns the response, and where it redirects to within its origin."""
         self.check_url(url)
         try:
-            pool = HttpConnectionPool(url, _MAX_BYTES)
+            pool = HttpConnectionPool(url, _MAX_BYTES, lambda addresses: self._check_addresses(url, addresses))
         except ConfigurationError as error:
             raise UnauthorizedError(str(error)) from None
         try:
@@ -124,17 +152,32 @@ def unsafe_reason(url: str, server_url: str) -> str | None:
         parts.port  # noqa: B018 - the property raises if the port is invalid
     except ValueError:
         return "is no address"
-    if parts.scheme not in ("http", "https") or not host or parts.username is not None:
+    if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
         return "is no https address"
+    address, server = read_address(host), urlsplit(server_url).hostname or ""
+    if "%" in host or (address is None and not _NAME.fullmatch(host)):
+        return "is no address"
     if is_loopback(host):
-        return None if is_loopback(urlsplit(server_url).hostname or "") else "is on this machine, and the server is not"
+        return None if is_loopback(server) else "is on this machine, and the server is not"
     if parts.scheme != "https":
         return "is not https"
-    if _is_private_address(host) and not _is_private_address(urlsplit(server_url).hostname or ""):
-        return "is a private address, and the server's is not"
-    return None
+    if address is None or host == server:
+        return None
+    match range_of(address):
+        case AddressRange.PUBLIC:
+            return None
+        case AddressRange.PRIVATE:
+            server_address = read_address(server)
+            is_near = server_address is not None and range_of(server_address) is not AddressRange.PUBLIC
+            return None if is_near or is_loopback(server) else "is a private address, and the server's is not"
+        case _:
+            return "is an address that nobody may name"
 
 
-def _is_private_address(host: str) -> bool:
-    address = read_address(host)
-    return address is not None and not address.is_global
+async def _is_private(host: str) -> bool:
+    """Whether a server has no public address."""
+    try:
+        found = await resolve_host(host, 443)
+    except OSError:
+        return False
+    return AddressRange.PUBLIC not in set(map(range_of, found))
