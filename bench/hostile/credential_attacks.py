@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from bench import messages
 from bench.hostile.attack import Answered, Attack, Prepared, RequestParts, Surroundings
 from bench.hostile.attacked_server import AttackedServer, HttpCaller, discover_request
 from bench.hostile.flood import Flood, write_request
+from bench.hostile.gateway_attacks import START_SECONDS
 from bench.hostile.login_server import run_login_server
 from bench.hostile.other_caller import NUMBER
 from bench.hostile.servers.options import GatewayOptions, ServerOptions
@@ -155,6 +157,7 @@ def _start_login(server: AttackedServer) -> Prepared:
     found = re.search(rb"/upstream-login\?id=[\w-]+", reply.body)
     if found is None:
         raise RuntimeError(f"there is no login: {reply.sentence}")
+    time.sleep(START_SECONDS)
     return found.group().decode()
 
 

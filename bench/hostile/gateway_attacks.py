@@ -19,6 +19,8 @@ from deltamcp.values import Era
 _UPSTREAM = Path(__file__).with_name("hostile_upstream.py")
 _IDLE_CPU_SECONDS = 0.3
 """What a gateway that has nothing to do but to answer others takes in a second, at most."""
+START_SECONDS = 3.0
+"""After so long a gateway has compared the first lists, for which it loads tables."""
 _LIST_SECONDS = 8.0
 """How long others are watched while a list arrives; the gateway compares lists every two seconds."""
 
@@ -45,6 +47,7 @@ def _await_lists(server: AttackedServer) -> Prepared:
     for _ in range(200):
         found = attacker(server).call("discover", {"query": "get thing"})
         if b"tame.get_thing" in found.body:
+            time.sleep(START_SECONDS)
             return None
         time.sleep(0.05)
     raise RuntimeError(f"the gateway offers nothing: {found.body[:300]!r}")
@@ -56,7 +59,7 @@ def _open_gate(seconds: float) -> Callable[[AttackedServer, Prepared], Answered]
     def run(server: AttackedServer, _: Prepared) -> Answered:
         server.beside.touch()
         time.sleep(seconds)
-        return Answered(server.last_line("evil"))
+        return Answered(server.last_line("evil:"))
 
     return run
 

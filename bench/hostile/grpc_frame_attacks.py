@@ -5,7 +5,7 @@ import selectors
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from bench.hostile import protobuf
@@ -27,8 +27,8 @@ from bench.hostile.http2 import (
 )
 from bench.hostile.protobuf import entry, tool_request
 
-CONNECTIONS = (1, 8)
-MANY_CONNECTIONS = 64
+_SOME, _MANY = 8, 64
+"""So many connections, beside one."""
 _SECONDS = 3.0
 _AFTER_SECONDS = 0.5
 _CHUNK = 200
@@ -54,6 +54,8 @@ class FrameAttack(NamedTuple):
     """How much the server may send on a stream before it has to wait."""
     times: int | None = None
     """How often each connection sends; None for as long as there is time."""
+    fills_queue: bool = False
+    """Whether a few connections suffice to fill gRPC's queue of calls, which all clients share."""
 
 
 def _call(stream: int, path: str, message: bytes, ends: bool = True) -> bytes:
@@ -119,9 +121,17 @@ FRAME_ATTACKS = (
     FrameAttack("calls", "calls as fast as they are answered", _many(lambda one: _call(one, CALL_TOOL, _ECHO), 20)),
     FrameAttack("lists", "lists of tools", _many(lambda one: _call(one, GET_TOOLS, b""), 20)),
     FrameAttack("paths", "methods that do not exist", _many(lambda one: _call(one, f"/x.Y/Z{one}", b""), 20)),
-    FrameAttack("resets", "streams that are reset at once", _many(lambda one: _without_message(one) + _reset(one))),
     FrameAttack(
-        "cancelled", "calls that are reset at once", _many(lambda one: _call(one, CALL_TOOL, _ECHO) + _reset(one), 50)
+        "resets",
+        "streams that are reset at once",
+        _many(lambda one: _without_message(one) + _reset(one)),
+        fills_queue=True,
+    ),
+    FrameAttack(
+        "cancelled",
+        "calls that are reset at once",
+        _many(lambda one: _call(one, CALL_TOOL, _ECHO) + _reset(one), 50),
+        fills_queue=True,
     ),
     FrameAttack("half-open", "100 calls whose message does not end", _many(_half_open, _STREAMS), times=1),
     FrameAttack("no-message", "100 calls without a message", _many(_without_message, _STREAMS), times=1),
@@ -309,8 +319,8 @@ def _connect_many(server: AttackedServer, _: Prepared) -> Answered:
     return Answered(f"{opened} connections")
 
 
-def _rows(connections: int) -> tuple[Attack, ...]:
-    return tuple(
+def _rows(connections: int, attacks: Iterable[FrameAttack]) -> list[Attack]:
+    return [
         Attack(
             f"grpc-{one.name}-{connections}",
             f"gRPC, {connections} connection{'s' if connections > 1 else ''}: {one.title}",
@@ -318,8 +328,8 @@ def _rows(connections: int) -> tuple[Attack, ...]:
             make_calls_once,
             options=GRPC,
         )
-        for one in FRAME_ATTACKS
-    )
+        for one in attacks
+    ]
 
 
 GRPC_FRAME_ATTACKS: tuple[Attack, ...] = (
@@ -330,10 +340,12 @@ GRPC_FRAME_ATTACKS: tuple[Attack, ...] = (
         make_calls_once,
         options=GRPC,
     ),
-    *(row for count in CONNECTIONS for row in _rows(count)),
+    *_rows(1, FRAME_ATTACKS),
+    *_rows(_SOME, [one for one in FRAME_ATTACKS if not one.fills_queue]),
 )
 GRPC_FLOODS: tuple[Attack, ...] = (
-    *_rows(MANY_CONNECTIONS),
+    *_rows(_SOME, [one for one in FRAME_ATTACKS if one.fills_queue]),
+    *_rows(_MANY, FRAME_ATTACKS),
     Attack(
         "grpc-connects", "gRPC: connections that are opened and closed", _connect_often, make_calls_once, options=GRPC
     ),
