@@ -241,7 +241,8 @@ async def test_a_call_behind_a_promise_is_parked_and_resumed_too(tmp_path: Path)
 
 async def test_a_result_that_comes_while_its_caller_leaves_is_seen_before_the_call_ends() -> None:
     """It may be the id of a task, which nobody else would cancel."""
-    call, parked, result = ParkedCall(promised_context(), Deadline(60)), ParkedCalls(60), RawResult(b"{}", {})
+    messages, result = RelayedMessages("fake", Secrets([])), RawResult(b"{}", {})
+    call, parked = ParkedCall(promised_context(), Deadline(60), messages), ParkedCalls(60)
     answer: asyncio.Future[RawResult] = asyncio.get_running_loop().create_future()
     seen: list[Any] = []
 
