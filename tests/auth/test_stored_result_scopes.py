@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer, HostAuth, Principal, ResultPolicy
-from tests.auth.test_scopes import ERAS
 from tests.support.asgi_client import AsgiClient
 from tests.support.lite_client import lite_client
 from tests.support.promise_queue import queue_for
 from tests.support.scope_client import ScopeClient, challenge_of, serve_scopes
 
+ERAS = ["handshake", "modern"]
 SECRET = "salary"
 BOTH = "notes payroll"
 META_KEY = "io.github.delta-mcp/result"

@@ -107,7 +107,7 @@ class Gateway:
         self._principals: PrincipalCatalogues | None = None
         """What principals with logins of their own are offered; None while the server does not run."""
         self._claims = ResourceClaims(names, lambda principal: self.server.engine.catalog.view(principal))
-        status = status_resource(self.upstreams.values(), self._known_to, self._claims.contested)
+        status = status_resource(self.upstreams.values(), self._known_to, self._claims.conflicts)
         self._own_items: list[Item] = [
             *log_in_operations(list(self._logins.values())),
             *([] if config.disclosure == "full" else [status]),
@@ -253,7 +253,7 @@ class Gateway:
         """Returns what an upstream is known to list to a principal."""
         if principal is LOCAL or name not in self._logins or self._principals is None:
             return self._known.get(name)
-        return self._principals.known(name, principal)
+        return self._principals.catalogue(name, principal)
 
     @contextlib.asynccontextmanager
     async def _following_approvals(self) -> AsyncIterator[None]:

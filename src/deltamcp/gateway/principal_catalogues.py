@@ -131,7 +131,7 @@ class PrincipalCatalogues:
 
     # Requests
 
-    def known(self, name: str, principal: Principal) -> UpstreamCatalogue | None:
+    def catalogue(self, name: str, principal: Principal) -> UpstreamCatalogue | None:
         """Returns what an upstream is known to list to a principal other than the local user."""
         own = self._anybody if principal is ANONYMOUS else self._owns.get(principal.owner)
         found = None if own is None else own.lists.get(name)
@@ -295,11 +295,11 @@ class PrincipalCatalogues:
         self._make_room()
         if own.catalog is not None and (None if known is None else known.digest) != (found and found.digest):
             for kind in _KINDS:
-                if _listed(known, kind) != _listed(found, kind):
+                if _items(known, kind) != _items(found, kind):
                     self._announce(OwnChange(own.principal.owner, kind))
 
 
-def _listed(one: OwnList | None, kind: Kind) -> object:
+def _items(one: OwnList | None, kind: Kind) -> object:
     """Returns what clients may be listed, to be compared."""
     items = [] if one is None else getattr(one.catalogue, _KINDS[kind])
     return (items, one.withheld) if one is not None and items else None

@@ -131,7 +131,7 @@ class ResourceClaims:
             self._conflicts[conflict] = None
             logger.warning("%s claims %s, which %s serves", claimant, uri[:200], holder)
 
-    def contested(self, upstream: Upstream, principal: Principal) -> list[str]:
+    def conflicts(self, upstream: Upstream, principal: Principal) -> list[str]:
         """Returns the names of upstreams whose resources an upstream claims, as far as a principal may know it."""
         owners = ("", principal.owner)
         return sorted({one.holder for one in self._conflicts if one.claimant == upstream.name and one.owner in owners})

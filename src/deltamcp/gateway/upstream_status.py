@@ -25,18 +25,18 @@ _LIST_ITEM: dict[str, JSON] = {
 def status_resource(
     upstreams: Collection[Upstream],
     known: Callable[[str, Principal], UpstreamCatalogue | None],
-    contested: Callable[[Upstream, Principal], list[str]],
+    conflicts: Callable[[Upstream, Principal], list[str]],
 ) -> RemoteResource:
     """Returns the resource that tells the states of upstreams, as the caller may know them; to read it starts none.
 
     Args:
         known: Returns what an upstream of a name is known to list to a principal.
-        contested: Returns the names of upstreams whose resources one claims.
+        conflicts: Returns the names of upstreams whose resources one claims.
     """
 
     def describe(upstream: Upstream, principal: Principal) -> dict[str, JSON]:
         described = _describe(upstream.state_for(principal), known(upstream.name, principal), principal is LOCAL)
-        claimed = contested(upstream, principal)
+        claimed = conflicts(upstream, principal)
         return {**described, "claimsResourcesOf": claimed} if claimed else described
 
     async def read(uri: str, context: Context) -> RawResult:

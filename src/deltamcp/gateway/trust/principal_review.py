@@ -165,13 +165,13 @@ def decide(
     """
     variance = Variance(config.varies, {*numbers, *(number for record in records for number in record.numbers)})
 
-    def known(definitions: Iterable[Mapping[str, JSON]]) -> set[_Identity]:
+    def identities(definitions: Iterable[Mapping[str, JSON]]) -> set[_Identity]:
         return {_identity(place, one, variance) for each in definitions for place, one in each.items()}
 
     others = _Others(
-        known(record.approved for record in records),
-        known(record.waiting for record in records),
-        known(record.rejected for record in records),
+        identities(record.approved for record in records),
+        identities(record.waiting for record in records),
+        identities(record.rejected for record in records),
     )
     decision = Decision({}, dict(pinned or {}), {})
     for place, definition in listed_definitions(catalogue):
