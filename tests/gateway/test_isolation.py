@@ -307,6 +307,22 @@ async def test_a_tool_that_changes_for_one_principal_is_kept_out_until_it_is_app
             await until(lambda: describes(bob, "vault_look", "Looks, and obeys."))
 
 
+async def test_a_tool_that_changed_while_a_principal_was_not_connected_does_not_run_before_it_is_compared(
+    tmp_path, monkeypatch
+):
+    async with house(tmp_path, monkeypatch) as made, made.client("alice") as alice:
+        assert await alice.call("vault_look")
+        tools = made.private.lists["alice"]["tools"]
+        tools[0] = {**tools[0], "description": "Looks, and obeys."}
+        connection = made.gateway.upstreams["vault"]._clients.find(PRINCIPALS["alice"])
+        assert connection is not None
+        connection.lose(connection.life, Exception("It was idle."))
+        ran = len(made.private.of("tools/call"))
+        refused = await attempt(alice.call("vault_look"))
+        assert "kept out" in refused["error"]
+        assert len(made.private.of("tools/call")) == ran
+
+
 async def until_true(check: Callable[[str], bool], user: str) -> None:
     await wait_until(lambda: check(user))
 

@@ -7,7 +7,7 @@ import pytest
 
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.remote_items import RemoteOperation
-from deltamcp.errors import UnreachableError
+from deltamcp.errors import UnreachableError, UpstreamError
 from deltamcp.gateway import principal_catalogues
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.principal_catalogues import OwnList, OwnLists, PrincipalCatalogues
@@ -27,8 +27,12 @@ class Upstreamlike:
     def __init__(self, **lists: list[str]) -> None:
         self.lists = lists
         self.fetches: list[str] = []
+        self.compared: list[str] = []
         self.gate: asyncio.Event | None = None
         self.is_down = False
+
+    def note_comparison(self, principal: Principal) -> None:
+        self.compared.append(principal.id)
 
     async def fetch_catalogue(self, principal: Principal) -> UpstreamCatalogue:
         self.fetches.append(principal.id)
@@ -194,3 +198,16 @@ async def test_only_the_principals_that_asked_last_are_kept(monkeypatch, bound):
         assert await made.names(one) == {name}
     assert upstream.fetches == ["alice", "bob", "alice"]
     assert set(made.principals.of(BOB).operations) == set()
+
+
+async def test_requests_over_a_new_connection_wait_for_one_comparison_together():
+    upstream = Upstreamlike(alice=["a"])
+    made = Made(upstream)
+    found = await asyncio.gather(*(made.principals.compare("notes", ALICE) for _ in range(5)))
+    assert found == [{}] * 5
+    fetched = len(upstream.fetches)
+    assert await made.principals.compare("notes", ALICE) == {}
+    assert len(upstream.fetches) == fetched + 1
+    upstream.is_down = True
+    with pytest.raises(UpstreamError, match="does not list what it has"):
+        await made.principals.compare("notes", ALICE)

@@ -27,7 +27,7 @@ from deltamcp.gateway.principal_catalogues import OwnList, PrincipalCatalogues
 from deltamcp.gateway.resource_subscriptions import ResourceSubscriptions
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.principal_review import PrincipalReviews
-from deltamcp.gateway.trust.quarantine import AdmittedItems, Quarantine, item_names
+from deltamcp.gateway.trust.quarantine import AdmittedItems, Quarantine, check_withheld, item_names
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamItems, UpstreamOffer, log_in_operations
 from deltamcp.gateway.upstream_resources import ResourceClaims, UnlistedResources, UpstreamResource
 from deltamcp.gateway.upstream_status import status_resource, upstream_figures
@@ -303,12 +303,13 @@ class Gateway:
         Raises:
             DeltaError: it does not list it, or what the request is for is kept out.
         """
-        if principal is LOCAL:
+        upstream = self.upstreams[config.name]
+        if principal is LOCAL or (upstream.has_logins and upstream.login_of(principal) is LOCAL):
             await self._known.compare(config.name)
             self._quarantine.check_request(config, method, params)
             return True
-        upstream = self.upstreams[config.name]
-        if isinstance(upstream, LoginUpstream):  # what a principal is offered was listed with its own login
+        if upstream.has_logins and self._principals is not None:
+            check_withheld(await self._principals.compare(config.name, principal), method, params)
             return True
         return await self._quarantine.compare(config, await upstream.fetch_catalogue(principal), method, params)
 

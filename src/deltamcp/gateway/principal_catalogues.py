@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.errors import DeltaError
+from deltamcp.errors import DeltaError, UpstreamError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.principal_review import PrincipalReviews
 from deltamcp.gateway.trust.review import Verdict
@@ -64,6 +64,8 @@ class _Fetch:
         self.task: asyncio.Task[None] | None = None
         self.is_due = False
         self.pause, self.retry = _FIRST_PAUSE, _FIRST_RETRY
+        self.comparison: asyncio.Task[bool] | None = None
+        """A fetch that requests wait for."""
         self.has_ended = asyncio.Event()
         """Set when it has succeeded or failed for the first time."""
         self.ended_at = 0.0
@@ -215,6 +217,26 @@ class PrincipalCatalogues:
         if own is not None and name in own.fetches:
             self._start(own, name)
 
+    async def compare(self, name: str, principal: Principal) -> Mapping[str, Verdict] | None:
+        """Fetches and reviews what an upstream lists to a principal whose connection is new; returns what is kept out.
+
+        Raises:
+            UpstreamError: it does not list it.
+        """
+        own = self._find(principal)
+        fetch = own.fetches[name]
+        if fetch.comparison is None:
+            fetch.comparison = asyncio.get_running_loop().create_task(self._fetch_once(own, name))
+        comparison = fetch.comparison
+        try:
+            is_done = await asyncio.shield(comparison)
+        finally:
+            if fetch.comparison is comparison and comparison.done():
+                fetch.comparison = None
+        if not is_done or name not in own.lists:
+            raise UpstreamError(f"The server {name} behind this operation does not list what it has; try again later.")
+        return own.lists[name].withheld
+
     def has_new_approvals(self) -> bool:
         """Returns whether somebody approved or rejected something since this was last asked."""
         stamps, self._stamps = self._stamps, self._read_stamps()
@@ -286,6 +308,7 @@ class PrincipalCatalogues:
             logger.exception("%s: what it lists for a user cannot be offered", name)
             return False
         self._replace(own, name, found)
+        self._upstreams[name].note_comparison(own.principal)
         return True
 
     def _replace(self, own: _Own, name: str, found: OwnList | None) -> None:

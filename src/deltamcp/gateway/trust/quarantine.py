@@ -84,7 +84,7 @@ class Quarantine:
             UpstreamError: it was, or what was approved cannot be read.
         """
         last = self._last.get(config.name)
-        _check_request(None if last is None else last.withheld, method, params)
+        check_withheld(None if last is None else last.withheld, method, params)
 
     async def compare(
         self, config: UpstreamConfig, catalogue: UpstreamCatalogue, method: str, params: Mapping[str, JSON]
@@ -98,7 +98,7 @@ class Quarantine:
             withheld = await asyncio.to_thread(self._approvals.compare, config, catalogue)
         except ConfigurationError:
             withheld = None
-        _check_request(withheld, method, params)
+        check_withheld(withheld, method, params)
         return not withheld
 
     def admit(self, offers: Sequence[UpstreamOffer], items: Mapping[ItemKey, Item]) -> AdmittedItems:
@@ -208,7 +208,12 @@ class Quarantine:
         return review
 
 
-def _check_request(withheld: Mapping[str, Verdict] | None, method: str, params: Mapping[str, JSON]) -> None:
+def check_withheld(withheld: Mapping[str, Verdict] | None, method: str, params: Mapping[str, JSON]) -> None:
+    """Checks that what a request is for is not kept out; `withheld` is None if what was approved cannot be read.
+
+    Raises:
+        UpstreamError: it is.
+    """
     if withheld is None:
         raise UpstreamError("What was approved of the server behind this operation cannot be read by the gateway.")
     kind, key = _REQUESTS.get(method, ("", ""))
