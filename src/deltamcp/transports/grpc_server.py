@@ -17,6 +17,7 @@ from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.transports.grpc_listener import GrpcListener
 from deltamcp.transports.grpc_messages import add_file, lite_messages
 from deltamcp.transports.grpc_open_services import OpenServices
 from deltamcp.transports.grpc_options import GrpcOptions
@@ -83,12 +84,10 @@ class GrpcServer:
 
     async def _listen(self) -> None:
         limits = self._engine.limits
-        self._server = grpc.aio.server(
-            handlers=self._service.handlers(),
-            interceptors=[OpenServices(limits)],
-            options=_channel_options(limits, self._reuses_port),
-            maximum_concurrent_rpcs=limits.calls,
-        )
+        options = _channel_options(limits, self._reuses_port)
+        self._server = GrpcListener(OpenServices(limits), options, limits.calls)
+        for name, methods in self._service.methods().items():
+            self._server.add_registered_method_handlers(name, methods)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*self._service.names, health.SERVICE_NAME]

@@ -64,7 +64,7 @@ _Handler = Callable[[ReceivedMessage, GrpcRequest, Any, RunningCall], Awaitable[
 
 
 class GrpcService:
-    """Serves the methods of both services; `handlers` gives them to a gRPC server."""
+    """Serves the methods of both services; `methods` gives them to a gRPC server."""
 
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:
         limits = engine.limits
@@ -86,8 +86,8 @@ class GrpcService:
         """The full names of the services."""
         return [SERVICE, PROMPTS_SERVICE] if self._has_prompts else [SERVICE]
 
-    def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """Returns the methods, which take and return serialized messages."""
+    def methods(self) -> dict[str, dict[str, grpc.RpcMethodHandler]]:
+        """Returns the methods of each service, which take and return serialized messages."""
         # As methods that take streams, which are the same on the wire: gRPC would wait without end for the message of
         # any other, before anything here knows of the call.
         methods = {
@@ -95,10 +95,9 @@ class GrpcService:
             "CallTool": grpc.stream_unary_rpc_method_handler(self.call_tool),
             "CallToolStream": grpc.stream_stream_rpc_method_handler(self.call_tool_stream),
         }
-        found = [grpc.method_handlers_generic_handler(SERVICE, methods)]
+        found = {SERVICE: methods}
         if self._has_prompts:
-            prompts = {"GetPrompts": grpc.stream_unary_rpc_method_handler(self.get_prompts)}
-            found.append(grpc.method_handlers_generic_handler(PROMPTS_SERVICE, prompts))
+            found[PROMPTS_SERVICE] = {"GetPrompts": grpc.stream_unary_rpc_method_handler(self.get_prompts)}
         return found
 
     async def drain(self, seconds: float) -> None:
