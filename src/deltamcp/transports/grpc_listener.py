@@ -1,10 +1,15 @@
 """The server of the grpcio package, made to serve on whatever method a peer names."""
 
+import logging
 from typing import Any
 
 import grpc
 from grpc._cython import cygrpc
 from grpc.aio import _server
+
+from deltamcp.transports.grpc_log_filter import GRPC_LOG_FILTER
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(GRPC_LOG_FILTER)
 
 _UNKNOWN = "Method not found!"
 """What grpcio says of an unknown method itself."""
