@@ -34,7 +34,7 @@ from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.lifespan import ServerLifespan
-from deltamcp.runtime.process import configure_process, keep_grpc_out_of_forks, load_modules
+from deltamcp.runtime.process import dedicate_process, keep_grpc_out_of_forks
 from deltamcp.runtime.seal import check_keys
 from deltamcp.runtime.stderr_log import take_unhandled_records
 from deltamcp.runtime.watchdog import Watchdog
@@ -513,9 +513,7 @@ class DeltaServer:
                 machines reach this address and there is no `auth`.
             Exception: the author's lifespan raised it.
         """
-        if transport != "stdio":
-            self._hooks.lifespan.add_task(load_modules)
-        self._hooks.lifespan.add_task(configure_process)
+        dedicate_process(self._hooks.lifespan, loads_modules=transport != "stdio")
         take_unhandled_records()
         if transport == "stdio":
             from deltamcp.transports import stdio

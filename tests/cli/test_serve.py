@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from deltamcp import ClientError, connect
+from deltamcp.cli.main import main
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM
 from tests.support.program import running_program
@@ -352,3 +353,53 @@ def test_a_log_of_everything_has_no_secrets_of_callers(tmp_path, log_format, wor
         ]
         [failure] = [entry for entry in entries if "exception" in entry]
         assert failure["level"] == "error" and failure["exception"].endswith("RuntimeError: the door is stuck")
+
+
+CONFIGURED = """
+import gc, sys
+from deltamcp import DeltaServer
+
+server = DeltaServer("configured")
+
+@server.tool
+async def describe_process() -> list[bool]:
+    loaded = "deltamcp.deltas.delta" in sys.modules
+    return [gc.get_freeze_count() > 10_000, sys.getswitchinterval() < 0.002, loaded]
+"""
+
+
+async def describe_process(target: object) -> object:
+    async with connect(target) as client:
+        return await client.call("describe_process")
+
+
+@pytest.mark.parametrize("words", [(), ("--workers", "2")])
+def test_a_process_that_serves_http_is_set_up_for_it(tmp_path, words):
+    (tmp_path / "configured.py").write_text(CONFIGURED)
+    command = [str(PROGRAM), "serve", "configured.py", "--http", "127.0.0.1:0", *words]
+    with running_program(command, tmp_path) as program:
+        url = program.wait_for(r"(http://127\.0\.0\.1:\d+/mcp)")[1]
+        assert asyncio.run(describe_process(url)) == [True, True, True]
+        assert program.end() == 0
+
+
+async def test_a_process_that_serves_stdio_is_set_up_without_what_its_start_can_do_without(tmp_path):
+    (tmp_path / "configured.py").write_text(CONFIGURED)
+    entry = {"command": str(PROGRAM), "args": ["serve", "configured.py"], "cwd": str(tmp_path)}
+    assert await describe_process(entry) == [True, True, False]
+
+
+@pytest.mark.parametrize("words", [("--http", "127.0.0.1:0"), ("--grpc", "127.0.0.1:0")])
+def test_the_process_of_a_gateway_is_set_up_as_that_of_a_server(tmp_path, monkeypatch, words):
+    import deltamcp.transports.grpc_server
+    import deltamcp.transports.uvicorn_server
+
+    set_up: list[bool] = []
+    monkeypatch.setattr("deltamcp.cli.serve.dedicate_process", lambda _, loads_modules: set_up.append(loads_modules))
+    monkeypatch.setattr(deltamcp.transports.uvicorn_server.HttpServer, "run", lambda *_: None)
+    monkeypatch.setattr(deltamcp.transports.grpc_server.GrpcServer, "run", lambda *_: None)
+    for name in ("CONFIG", "CACHE", "STATE", "DATA"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path))
+    (tmp_path / "gateway.toml").write_text('[servers.one]\nurl = "http://127.0.0.1:9/mcp"\n')
+    main(["gateway", str(tmp_path / "gateway.toml"), *words])
+    assert set_up == [True]

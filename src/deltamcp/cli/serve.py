@@ -38,6 +38,7 @@ from deltamcp.cli.server_target import ServerSource, ServerTarget
 from deltamcp.cli.workers import Ready, SharedState, Workers, shared_state
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.runtime.figures import FigureFolder
+from deltamcp.runtime.process import dedicate_process
 from deltamcp.server import DeltaServer
 
 if TYPE_CHECKING:
@@ -204,12 +205,13 @@ def _serve_stdio(command: ServeCommand) -> None:
     from deltamcp.transports import stdio
 
     streams = stdio.take_streams()  # before the author's file runs, which may print
-    asyncio.run(stdio.serve(_engine_of(command, _load_configured(command)), streams, command.protocol))
+    engine = _dedicate_process(command, _load_configured(command), over_stdio=True)
+    asyncio.run(stdio.serve(engine, streams, command.protocol))
 
 
 def _serve_grpc(command: ServeCommand, address: tuple[str, int]) -> None:
     server = _load_configured(command)
-    _engine_of(command, server)
+    _dedicate_process(command, server)
     auth = auth_options.make_authenticator(command.auth)
     _make_grpc_server(command, address, server, auth, None).run()
 
@@ -388,7 +390,7 @@ def _make_http_server(
     metrics = command.metrics.make(figures_folder)
     auth = auth_options.make_authenticator(command.auth)
     options: HttpServerOptions = {**command.http, "auth": auth, "metrics": metrics}
-    http_server = make_server(_engine_of(command, server), command.host, command.port, command.path, **options)
+    http_server = make_server(_dedicate_process(command, server), command.host, command.port, command.path, **options)
     http_server.announce = lambda address: log.tell(f"{address} (Ctrl-C stops)", command.log)
     if metrics_sockets:
         http_server.add_application(metrics, metrics_sockets)
@@ -429,10 +431,14 @@ def _load_configured(command: ServeCommand) -> DeltaServer:
     return server
 
 
-def _engine_of(command: ServeCommand, server: DeltaServer) -> "Engine":
-    """Returns the engine of a server that is configured, with the observers that the operator wants."""
+def _dedicate_process(command: ServeCommand, server: DeltaServer, *, over_stdio: bool = False) -> "Engine":
+    """Returns the engine of a server that is configured, with the observers that the operator wants.
+
+    The process is the server's alone from now on.
+    """
     if command.tracing:
         tracing.trace_calls(server)
+    dedicate_process(server.engine.lifespan, loads_modules=not over_stdio)
     return server.engine
 
 

@@ -10,7 +10,7 @@ from deltamcp.cli import log, serve, state_keys, tracing
 from deltamcp.cli.server_target import load
 from deltamcp.errors import ConfigurationError
 from deltamcp.promises.runner import DEFAULT_CONCURRENCY
-from deltamcp.runtime.process import configure_process
+from deltamcp.runtime.process import dedicate_process
 from deltamcp.server import DeltaServer
 
 
@@ -62,7 +62,7 @@ async def _run_promises(server: DeltaServer, options: log.LogOptions) -> None:
             loop.add_signal_handler(number, stop.set)
     engine = server.engine
     server.start_promises()
-    engine.lifespan.add_task(configure_process)
+    dedicate_process(engine.lifespan, loads_modules=True)
     async with engine.lifespan.running():
         log.tell(f"Running the promises of {engine.info['name']} (Ctrl-C stops)", options)
         await stop.wait()

@@ -6,13 +6,24 @@ import os
 import sys
 
 from deltamcp import tokens
+from deltamcp.runtime.lifespan import ServerLifespan
 
 _SWITCH_SECONDS = 0.001
 """How long a thread may keep the interpreter's lock while another waits for it. With two threads that compute, the
 p99 of other calls was 65 ms at Python's default of 5 ms, and 9 ms at this."""
 
 
-async def configure_process() -> None:
+def dedicate_process(lifespan: ServerLifespan, *, loads_modules: bool) -> None:
+    """Sets this process up for one server when that opens. Every way to start a process for a server calls it.
+
+    `loads_modules` is whether the start may take longer, so that no caller waits for what calls load.
+    """
+    if loads_modules:
+        lifespan.add_task(_load_modules)
+    lifespan.add_task(_configure_interpreter)
+
+
+async def _configure_interpreter() -> None:
     """Shortens what other callers wait for threads that compute, and for garbage collection.
 
     Objects that exist now, modules and catalogue, are exempt from garbage collection: a full collection would visit
@@ -36,7 +47,7 @@ _FIRST_USED = ("deltamcp.results.expression", "deltamcp.deltas.delta", "deltamcp
 """Modules that the library imports where it first needs them, so that a server on stdio starts at once."""
 
 
-async def load_modules() -> None:
+async def _load_modules() -> None:
     """Loads what calls need for the first time, some 0.4 s, so that no caller waits for the first call of another."""
     for name in _FIRST_USED:
         importlib.import_module(name)
