@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -368,7 +369,7 @@ async def describe_process() -> list[bool]:
 """
 
 
-async def describe_process(target: object) -> object:
+async def describe_process(target: Any) -> Any:
     async with connect(target) as client:
         return await client.call("describe_process")
 
