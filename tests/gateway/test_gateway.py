@@ -1,11 +1,13 @@
 """A gateway offers what its upstreams list, as they list it but for names, and follows their changes."""
 
 import json
+import threading
 
 import pytest
 
 from deltamcp import connect
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.upstream_items import UpstreamItems
 from tests.support.conditions import wait_until
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
 
@@ -144,3 +146,17 @@ async def test_a_second_start_needs_no_review_of_what_was_reviewed(tmp_path, mon
     monkeypatch.setattr(again._quarantine, "_review", lambda *_: None)
     async with connect(again.server) as client:
         assert [one.name for one in await client.tools()] == ["a"]
+
+
+async def test_what_servers_list_is_made_into_items_beside_the_event_loop(tmp_path, monkeypatch):
+    threads, update = set(), UpstreamItems.update
+
+    def note_thread(self, offers):
+        threads.add(threading.current_thread())
+        return update(self, offers)
+
+    monkeypatch.setattr(UpstreamItems, "update", note_thread)
+    upstream = ListingUpstream(tmp_path, "one", tools=[tool("a")])
+    async with connect(gateway(tmp_path, upstream.config()).server) as client:
+        assert [one.name for one in await client.tools()] == ["a"]
+    assert threads and threading.current_thread() not in threads

@@ -46,6 +46,10 @@ def known(folder, fetch, on_update, *names):
     return KnownCatalogues(configs, upstreams, CatalogueCache(folder), quarantine, on_update, lambda kinds: None, 1e9)
 
 
+async def offer_at_once():
+    pass
+
+
 async def test_an_upstream_that_announces_changes_without_end_is_asked_less_and_less_often(tmp_path, monkeypatch):
     pauses, sleep = [], asyncio.sleep
     done = asyncio.Event()
@@ -61,18 +65,47 @@ async def test_an_upstream_that_announces_changes_without_end_is_asked_less_and_
         return UpstreamCatalogue({}, "2025-11-25", [tool(f"a{len(pauses)}")])
 
     monkeypatch.setattr(asyncio, "sleep", note_pause)
-    made = known(tmp_path, fetch, lambda: None, "one")
+    made = known(tmp_path, fetch, offer_at_once, "one")
     made.load()
     async with made.running():
         await done.wait()
     assert pauses[2:8] == [2 * pause for pause in pauses[1:7]] and pauses[1] > 0
 
 
+async def test_lists_that_take_long_to_be_offered_have_a_tenth_of_the_time(tmp_path, monkeypatch):
+    loop, sleep, late = asyncio.get_running_loop(), asyncio.sleep, 0.0
+    time, pauses, done = loop.time, list[float](), asyncio.Event()
+
+    async def note_pause(seconds):
+        nonlocal late
+        late += 1000.0  # nothing was announced for long
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            done.set()
+        await sleep(0)
+
+    async def fetch(name):
+        made.refresh(name)
+        return UpstreamCatalogue({}, "2025-11-25", [tool(f"a{len(pauses)}")])
+
+    async def offer():
+        nonlocal late
+        late += 2.0
+
+    monkeypatch.setattr(asyncio, "sleep", note_pause)
+    monkeypatch.setattr(loop, "time", lambda: time() + late)
+    made = known(tmp_path, fetch, offer, "one")
+    made.load()
+    async with made.running():
+        await done.wait()
+    assert pauses[0] == 0 and all(20 <= pause < 60 for pause in pauses[1:])
+
+
 async def test_lists_that_cannot_be_offered_do_not_keep_others_from_being_offered(tmp_path, caplog):
     async def fetch(name):
         return UpstreamCatalogue({}, "2025-11-25", [tool(name)])
 
-    def offer():
+    async def offer():
         if made.get("bad") is not None:
             raise RuntimeError("a fault")
         offered.append(made.get("good"))

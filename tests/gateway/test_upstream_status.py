@@ -76,4 +76,4 @@ async def test_names_that_are_too_long_are_not_offered_but_counted_and_told_once
             assert [one["name"] for one in await client.describe()] == ["a"] and await client.prompts() == []
             (contents,) = await client.read(URI)
             assert json.loads(contents["text"])[0]["leftOut"] == {"tools": 1, "prompts": 1}
-        assert caplog.text.count("one: 1 of its tools are left out: their names are too long, or") == 1
+        assert caplog.text.count("one: 1 of its tools are left out: names that are too long") == 1

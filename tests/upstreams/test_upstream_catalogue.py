@@ -15,3 +15,12 @@ def test_tools_and_prompts_whose_names_are_too_long_are_left_out_and_counted():
 def test_lists_within_bounds_stay_as_they_are():
     lists = UpstreamCatalogue({}, "2025-11-25", [{"name": "a"}], prompts=[{"name": "e"}])
     assert lists.within_bounds() is lists
+
+
+def test_of_each_list_the_first_ten_thousand_items_are_taken_and_the_rest_is_counted():
+    tools: list[dict[str, JSON]] = [{"name": f"tool{number}"} for number in range(10_002)]
+    resources: list[dict[str, JSON]] = [{"uri": f"x:{number}", "name": "n" * 200} for number in range(10_001)]
+    lists = UpstreamCatalogue({}, "2025-11-25", [{"name": "a" * 129}, *tools], resources, resources[:3])
+    taken = lists.within_bounds()
+    assert taken.tools == tools[:10_000] and taken.resources == resources[:10_000] and len(taken.templates) == 3
+    assert taken.left_out == {"tools": 3, "resources": 1}

@@ -14,6 +14,7 @@ from deltamcp.catalog.function_shape import is_async
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import FoundOperation, OperationIndex, View
 from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.garbage_collection import collection_paused
 
 if TYPE_CHECKING:
     from deltamcp.catalog.search.fusion import Embedder, Vector
@@ -48,7 +49,7 @@ class OperationSearch:
         vectors = await self._embeddings.embed_queries(queries) if self._embeddings is not None else None
         index = view.index
         if index not in self._building and index.unindexed_count > _MAX_INDEXED_ON_LOOP:
-            building = self._building[index] = asyncio.ensure_future(asyncio.to_thread(index.search_index))
+            building = self._building[index] = asyncio.ensure_future(asyncio.to_thread(_build, index))
             building.add_done_callback(lambda _: self._building.pop(index))
         found: dict[str, list[FoundOperation]] = {}
         for number, query in enumerate(queries):
@@ -117,6 +118,11 @@ class _Embeddings:
         if len(vectors) != len(texts):
             raise ValueError(f"the embedder returned {len(vectors)} vectors for {len(texts)} texts")
         return vectors
+
+
+def _build(index: OperationIndex) -> "SearchIndex":
+    with collection_paused():
+        return index.search_index()
 
 
 def _text(operation: Operation) -> str:

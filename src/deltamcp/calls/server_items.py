@@ -5,8 +5,8 @@ import functools
 import importlib.util
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from deltamcp.calls.server_hooks import Origin, ServerHooks
 from deltamcp.catalog.catalog import Catalog
@@ -170,6 +170,32 @@ class ServerItems:
                 self.add(item)
         self._catalog.sort([(_kind(item), _item_name(item)) for item in new])
 
+    def prepare_replacement(
+        self, old: Sequence[Operation | Resource | Prompt], new: Sequence[Operation | Resource | Prompt]
+    ) -> Callable[[], None]:
+        """Does the work of `replace_items`; what it returns makes the change, on the event loop and in no time.
+
+        The caller may use any thread.
+
+        Raises:
+            ConfigurationError: as `replace_items`; then nothing has changed.
+        """
+        if self._mount_points:
+            return functools.partial(self.replace_items, old, new)
+        version = self._catalog.version
+        drafted = _DraftedItems(self._catalog.draft(), self._hooks, self._hub, self._results, self._strict)
+        drafted.replace_items(old, new)
+
+        def change() -> None:
+            if self._catalog.version != version:  # somebody else has changed it meanwhile
+                self.replace_items(old, new)
+                return
+            self._catalog.take_over(drafted.catalog)
+            for kind in drafted.announced:
+                self.announce(kind)
+
+        return change
+
     def make_catalog(self, items: Sequence[Operation | Resource | Prompt]) -> Catalog:
         """Returns a catalogue of other items, for principals that are offered those in place of the server's own.
 
@@ -305,6 +331,18 @@ class ServerItems:
             raise ConfigurationError(f"promise={operation.promise_policy!r} needs: pip install 'delta-mcp[promises]'.")
         # Behind meta-tools `execute` takes the root of an earlier result, so the operations need not.
         operation.resolve_result_policy(self._results, flat=self._catalog.disclosure.surface != "meta")
+
+
+class _DraftedItems(ServerItems):
+    """The items of a draft of a catalogue, whose changes are announced when it is taken over."""
+
+    def __init__(self, catalog: Catalog, *options: Any) -> None:
+        super().__init__(catalog, *options)
+        self.catalog = catalog
+        self.announced: dict[Kind, None] = {}
+
+    def announce(self, kind: Kind) -> None:
+        self.announced[kind] = None
 
 
 @functools.cache

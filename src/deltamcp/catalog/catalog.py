@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deltamcp.catalog.search.index import SearchIndex
 
 _CHANGED_BY_OPERATIONS = {"operations", "version", "_ids", "_categories", "_scopes", "_views", "_unindexed"}
+_CHANGED_BY_ITEMS = {*_CHANGED_BY_OPERATIONS, "resources", "templates", "prompts", "_may_cut_results"} - {"version"}
 _MAX_VIEWS = 64
 """The number of cached views; there is one for each set of scopes in use."""
 _ViewKey = tuple[frozenset[str], frozenset[str], bool]
@@ -226,6 +227,17 @@ class Catalog:
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         vars(self).update(snapshot)
+
+    def draft(self) -> "Catalog":
+        """Returns a copy that another thread may change, for `take_over`."""
+        made = copy.copy(self)
+        made.__dict__.update({name: copy.copy(vars(self)[name]) for name in _CHANGED_BY_ITEMS})
+        return made
+
+    def take_over(self, draft: "Catalog") -> None:
+        """Has the items that a draft has, from one moment to the next."""
+        vars(self).update({name: vars(draft)[name] for name in _CHANGED_BY_ITEMS})
+        self._mark_changed()
 
     def of(self, principal: Principal) -> "Catalog":
         """Returns what a principal is offered, of which its view has what its scopes allow."""

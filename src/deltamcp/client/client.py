@@ -201,6 +201,11 @@ class DeltaClient:
         """
         return [definition.copy() for definition in await self._lists.definitions(names)]
 
+    async def fetch_tools(self) -> list[dict[str, JSON]]:
+        """Returns the definitions of all tools, fetched now. The client does not keep them."""
+        fetched = await self._lists.fetch_tools()
+        return [fetched.definitions[tool.name].raw for tool in fetched.index if tool.name in fetched.definitions]
+
     async def call(self, name: str, /, **arguments: JSON) -> JSON:
         """Calls a tool and returns its result as a value.
 

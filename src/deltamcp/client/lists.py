@@ -175,20 +175,24 @@ class ServerLists:
             if self._tool_cache.is_fresh(now()):  # another task has refreshed it while this one waited for the lock
                 return
             ttls: list[float] = []
-            items = await self.fetch_all("tools/list", "tools", ttls) if self._has_tools else []
-            are_summaries = self._is_progressive and not all(
-                isinstance(item, dict) and "inputSchema" in item for item in items
-            )
-            fresh_until = now() + min(ttls, default=_FOREVER)
-            parsed = ParsedTools(not are_summaries, self._connector.mirrors_arguments)
-            for start in range(0, len(items), _MAX_TOOLS_AT_ONCE):
-                parsed.add(items[start : start + _MAX_TOOLS_AT_ONCE])
-                await asyncio.sleep(0)
-            self._tool_cache.store_list(parsed, fresh_until)
-            for reason in parsed.left_out[:_MAX_REASONS]:
-                logger.warning("a tool was left out of the list: %s", reason)
-            if len(parsed.left_out) > _MAX_REASONS:
-                logger.warning("%d more tools were left out of the list", len(parsed.left_out) - _MAX_REASONS)
+            parsed = await self.fetch_tools(ttls)
+            self._tool_cache.store_list(parsed, now() + min(ttls, default=_FOREVER))
+
+    async def fetch_tools(self, ttls: list[float] | None = None) -> ParsedTools:
+        """Fetches the list of tools, and does not keep it; `ttls` as of `fetch_all`."""
+        items = await self.fetch_all("tools/list", "tools", ttls) if self._has_tools else []
+        are_summaries = self._is_progressive and not all(
+            isinstance(item, dict) and "inputSchema" in item for item in items
+        )
+        parsed = ParsedTools(not are_summaries, self._connector.mirrors_arguments)
+        for start in range(0, len(items), _MAX_TOOLS_AT_ONCE):
+            parsed.add(items[start : start + _MAX_TOOLS_AT_ONCE])
+            await asyncio.sleep(0)
+        for reason in parsed.left_out[:_MAX_REASONS]:
+            logger.warning("a tool was left out of the list: %s", reason)
+        if len(parsed.left_out) > _MAX_REASONS:
+            logger.warning("%d more tools were left out of the list", len(parsed.left_out) - _MAX_REASONS)
+        return parsed
 
     @property
     def _has_tools(self) -> bool:

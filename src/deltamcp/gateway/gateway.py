@@ -6,7 +6,7 @@ import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -140,6 +140,7 @@ class Gateway:
         )
         self._items: list[Item] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._offering = asyncio.Lock()
         self._has_new_lists = False
         """Whether lists were offered that were not compared with each other yet."""
         self._resource_subscriptions: ResourceSubscriptions | None = None
@@ -217,7 +218,7 @@ class Gateway:
                 self.server.engine.catalog.find_mentioned = self._claims.find_mentioned
                 if self._logins:
                     self._tell_principals_apart()
-                self._offer()
+                await self._offer()
             with secrets_left_out(self.redact):
                 async with self._known.running(), self._following_approvals(), self._subscriptions().running():
                     await self._known.wait_for_unseen(self._config.wait_seconds)
@@ -263,12 +264,13 @@ class Gateway:
             while True:
                 await asyncio.sleep(_APPROVALS_SECONDS)
                 if self._quarantine.has_new_approvals(self._config.upstreams):
-                    self._offer()
+                    await self._offer()
                 if self._principals is not None and self._principals.has_new_approvals():
                     self._principals.review_again()
                 if self._has_new_lists:
                     self._has_new_lists = False
-                    await asyncio.to_thread(self._quarantine.tell_imitations, self._offers())
+                    async with self._offering:
+                        await asyncio.to_thread(self._quarantine.tell_imitations, self._offers())
 
         task = asyncio.create_task(follow())
         try:
@@ -349,50 +351,61 @@ class Gateway:
             if (catalogue := self._known.get(config.name)) is not None
         ]
 
-    def _offer(self) -> None:
-        """Offers what the upstreams are known to list: all that changed, at once."""
-        offers = self._offers()
-        made = self._upstream_items.update(offers)
-        admitted = self._quarantine.admit(offers, made)
-        items = [*admitted.items, *self._own_items]
-        try:
-            self.server.items.replace_items(self._items, items)
-        except ConfigurationError:
-            logger.exception("what the servers list now cannot be offered")
-            return
-        self.server.items.set_absences(admitted.absences)
-        catalog = self.server.engine.catalog
-        catalog.declared_kinds = frozenset().union(*(offer.catalogue.kinds for offer in offers))
-        catalog.declares_completions = any("completions" in offer.catalogue.capabilities for offer in offers)
-        self._unlisted.upstreams = [offer.upstream for offer in offers if Kind.RESOURCES in offer.catalogue.kinds]
-        instructions = {offer.config.name: self._quarantine.instructions(offer) for offer in offers}
-        catalog.instructions = gateway_instructions(instructions)
-        if self._principals is not None:
-            self._share(self._principals, offers, made, admitted, instructions)
-        self._items = items
-        self._has_new_lists = True
+    async def _offer(self) -> None:
+        """Offers what the upstreams are known to list: all that changed, at once, when it was made in a thread."""
+        async with self._offering:
+            offers = self._offers()
+            try:
+                prepared = await asyncio.to_thread(self._prepare_offer, offers)
+                prepared.change()
+            except ConfigurationError:
+                logger.exception("what the servers list now cannot be offered")
+                return
+            self.server.items.set_absences(prepared.admitted.absences)
+            catalog = self.server.engine.catalog
+            catalog.declared_kinds = frozenset().union(*(offer.catalogue.kinds for offer in offers))
+            catalog.declares_completions = any("completions" in offer.catalogue.capabilities for offer in offers)
+            self._unlisted.upstreams = [offer.upstream for offer in offers if Kind.RESOURCES in offer.catalogue.kinds]
+            catalog.instructions = gateway_instructions(prepared.instructions)
+            if self._principals is not None:
+                self._share(self._principals, offers, prepared)
+            self._items = prepared.items
+            self._has_new_lists = True
         if self._resource_subscriptions is not None:
             self._resource_subscriptions.look_again()
+
+    def _prepare_offer(self, offers: Sequence[UpstreamOffer]) -> "_PreparedOffer":
+        """
+        Raises:
+            ConfigurationError: the items cannot be offered together.
+        """
+        with collection_paused():
+            made = self._upstream_items.update(offers)
+            admitted = self._quarantine.admit(offers, made)
+            items = [*admitted.items, *self._own_items]
+            change = self.server.items.prepare_replacement(self._items, items)
+            instructions = {offer.config.name: self._quarantine.instructions(offer) for offer in offers}
+        return _PreparedOffer(made, admitted, items, instructions, change)
 
     def _share(
         self,
         principals: PrincipalCatalogues,
         offers: Sequence[UpstreamOffer],
-        made: Mapping[ItemKey, Item],
-        admitted: AdmittedItems,
-        instructions: Mapping[str, str],
+        prepared: "_PreparedOffer",
     ) -> None:
         """Offers principals what does not depend on a login, or on one that is shared with them."""
-        offered = {id(item) for item in admitted.items}
+        offered = {id(item) for item in prepared.admitted.items}
         withheld = {
-            key: one for key, one in made.items() if id(one) not in offered and key.upstream not in self._logins
+            key: one
+            for key, one in prepared.made.items()
+            if id(one) not in offered and key.upstream not in self._logins
         }
         names = {name for one in withheld.values() for name in item_names(one)}
         self._own_offer.shared = SharedOffer(
             {offer.config.name: offer for offer in offers if offer.config.name not in self._logins},
             frozenset(withheld),
-            {name: text for name, text in admitted.absences.items() if name in names},
-            instructions,
+            {name: text for name, text in prepared.admitted.absences.items() if name in names},
+            prepared.instructions,
         )
         principals.share(
             {
@@ -401,6 +414,17 @@ class Gateway:
                 if offer.config.name in self._logins
             }
         )
+
+
+class _PreparedOffer(NamedTuple):
+    """What upstreams list, made into items, and how to offer it."""
+
+    made: Mapping[ItemKey, Item]
+    admitted: AdmittedItems
+    items: list[Item]
+    instructions: Mapping[str, str]
+    """By upstream."""
+    change: Callable[[], None]
 
 
 def _without_budget(config: UpstreamConfig) -> UpstreamConfig:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
 from deltamcp.errors import DeltaError, UpstreamError
 from deltamcp.gateway.catalogue_cache import CatalogueCache
@@ -22,6 +22,8 @@ _BURST_SECONDS, _LONGEST_BURST_SECONDS = 0.05, 60.0
 that announces changes without end."""
 _IDLE_SHARE = 10
 """How many times as long as a refresh took nothing must be announced for the next to wait as short as the first."""
+_QUICK_SECONDS = 0.2
+"""What is reviewed and offered so fast is not spaced; what takes longer, as 10,000 tools do, has a tenth of time."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 300.0
 """Between attempts to see an upstream that was never seen."""
 
@@ -37,14 +39,14 @@ class KnownCatalogues:
         upstreams: Mapping[str, Upstream],
         cache: CatalogueCache,
         quarantine: Quarantine,
-        on_update: Callable[[], None],
+        on_update: Callable[[], Awaitable[None]],
         on_announcement: Callable[[Collection[Kind]], None],
         max_age_seconds: float,
     ) -> None:
         """
         Args:
             quarantine: Reviews a catalogue that was fetched, before anything else uses it.
-            on_update: Called when a catalogue has changed.
+            on_update: Called when a catalogue has changed; offers it.
             on_announcement: Called with the kinds of lists that an upstream said had changed, and that are the same.
             max_age_seconds: After how long an upstream is asked again although nothing else needs it.
         """
@@ -61,6 +63,9 @@ class KnownCatalogues:
         self._due = {config.name: asyncio.Event() for config in configs}
         self._fetched = {config.name: asyncio.Event() for config in configs}
         self._refreshes = {config.name: asyncio.Lock() for config in configs}
+        self._updating = asyncio.Lock()
+        self._seconds = {config.name: 0.0 for config in configs}
+        """How long it last took to review and to offer what an upstream lists."""
 
     def get(self, name: str) -> UpstreamCatalogue | None:
         """Returns what an upstream lists, as far as is known."""
@@ -141,7 +146,7 @@ class KnownCatalogues:
         while True:
             await due.wait()
             burst = min(2 * burst, _LONGEST_BURST_SECONDS) if now() < quiet_at else _BURST_SECONDS
-            await asyncio.sleep(burst if config.name in self._catalogues else 0)
+            await asyncio.sleep(self._pause(config.name, burst))
             if not due.is_set():  # a call could not wait, and had it done
                 continue
             began = now()
@@ -158,13 +163,23 @@ class KnownCatalogues:
                 pause = min(2 * pause, _LONGEST_PAUSE)
             quiet_at = now() + max(2 * burst, _IDLE_SHARE * (now() - began))
 
+    def _pause(self, name: str, burst: float) -> float:
+        """Returns how long a refresh waits: so long that large lists take no more than their share of the time."""
+        if name not in self._catalogues:
+            return 0.0
+        seconds = self._seconds[name]
+        share = _IDLE_SHARE * seconds if seconds > _QUICK_SECONDS else 0.0
+        return min(max(burst, share), _LONGEST_BURST_SECONDS)
+
     async def _refresh(self, config: UpstreamConfig) -> bool:
         """Fetches and offers the lists of an upstream; returns whether that succeeded. Others are not affected."""
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
                 catalogue = await self._upstreams[config.name].fetch_catalogue()
+                began = asyncio.get_running_loop().time()
                 await self._quarantine.review(config, catalogue)
             await self._replace(config, catalogue)
+            self._seconds[config.name] = asyncio.get_running_loop().time() - began
         except (DeltaError, TimeoutError) as error:
             logger.warning("%s does not list what it has: %s", config.name, error or "it took too long.")
             return False
@@ -176,19 +191,20 @@ class KnownCatalogues:
         return True
 
     async def _replace(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> None:
-        known = self._catalogues.get(config.name)
-        self._catalogues[config.name] = catalogue
         announced, self._announced[config.name] = self._announced[config.name], set()
-        if catalogue != known:
-            try:
-                self._on_update()
-            except Exception:
-                del self._catalogues[config.name]
-                if known is not None:
-                    self._catalogues[config.name] = known
-                raise
-        elif announced:
-            self._on_announcement(announced)
+        async with self._updating:  # what cannot be offered must not be in the way of what another one lists
+            known = self._catalogues.get(config.name)
+            self._catalogues[config.name] = catalogue
+            if catalogue != known:
+                try:
+                    await self._on_update()
+                except BaseException:
+                    del self._catalogues[config.name]
+                    if known is not None:
+                        self._catalogues[config.name] = known
+                    raise
+            elif announced:
+                self._on_announcement(announced)
         self._upstreams[config.name].note_comparison()
         review = self._quarantine.last_review(config)
         await asyncio.to_thread(self._cache.store, config.name, config.entry, catalogue, review)

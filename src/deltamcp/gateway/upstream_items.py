@@ -29,7 +29,7 @@ from deltamcp.results.policy import (
 )
 from deltamcp.upstreams.logins.login_upstream import LoginUpstream
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.upstreams.upstream_catalogue import MAX_ITEMS, UpstreamCatalogue
 from deltamcp.values import JSON, RawResult
 
 logger = logging.getLogger("deltamcp")
@@ -105,7 +105,9 @@ class UpstreamItems:
     def _make_all(self, offers: Sequence[UpstreamOffer]) -> dict[ItemKey, _Made]:
         for offer in offers:
             for kind, count in offer.catalogue.left_out.items():
-                why = "their names are too long, or have a credential in them."
+                why = (
+                    f"names that are too long, or have a credential in them, and what comes after {MAX_ITEMS:,} others."
+                )
                 self._tell(f"{offer.config.name}: {count} of its {kind} are left out: {why}")
         names = [offer.config.name for offer in offers]
         segments = dict(zip(names, distinct_segments(names, reserved=("index",)), strict=True))

@@ -404,13 +404,12 @@ class Upstream:
             with connection.kept():
                 client = await connection.ready()
                 life = connection.life
-                client.forget_lists()
                 server = client.server
                 has = server.capabilities.keys()
                 listed = UpstreamCatalogue(
                     server.raw,
                     server.protocol,
-                    await client.describe() if "tools" in has else [],
+                    await client.fetch_tools() if "tools" in has else [],
                     await client.resources() if "resources" in has else [],
                     await client.templates() if "resources" in has else [],
                     await client.prompts() if "prompts" in has else [],

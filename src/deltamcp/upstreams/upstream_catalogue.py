@@ -23,6 +23,10 @@ MAX_NAME_CHARS = 128
 """The longest name of a tool or a prompt that is taken; MCP 2025-11-25, "Tool Names", has no longer ones."""
 
 
+MAX_ITEMS = 10_000
+"""The items of each list of an upstream that are taken."""
+
+
 class UpstreamCatalogue(Struct, frozen=True):
     """The lists of one upstream; items that are no objects are left out."""
 
@@ -53,14 +57,14 @@ class UpstreamCatalogue(Struct, frozen=True):
         return text if isinstance(text, str) else ""
 
     def within_bounds(self) -> "UpstreamCatalogue":
-        """Returns the catalogue without tools and prompts whose names are too long, which it counts."""
-        lists = {"tools": self.tools, "prompts": self.prompts}
-        kept = {kind: [item for item in items if not _is_named_too_long(item)] for kind, items in lists.items()}
-        left_out = {kind: len(items) - len(kept[kind]) for kind, items in lists.items()}
+        """Returns the catalogue without tools and prompts whose names are too long, and without what each list has
+        beyond the first `MAX_ITEMS`; it counts what is left out."""
+        kept = {kind: [item for item in getattr(self, kind) if not _is_named_too_long(kind, item)] for kind in _NAMES}
+        bounded = {kind: items[:MAX_ITEMS] for kind, items in kept.items()}
+        left_out = {kind: len(getattr(self, kind)) - len(items) for kind, items in bounded.items()}
         if not any(left_out.values()):
             return self
-        left_out = {kind: count for kind, count in left_out.items() if count}
-        return replace(self, tools=kept["tools"], prompts=kept["prompts"], left_out=left_out)
+        return replace(self, **bounded, left_out={kind: count for kind, count in left_out.items() if count})
 
     def without(self, credentials: Secrets) -> "UpstreamCatalogue":
         """Returns the catalogue without credentials of the upstream's entry; an item that is named by one is left out
@@ -78,6 +82,6 @@ class UpstreamCatalogue(Struct, frozen=True):
         return replace(shown, **kept, left_out=left_out)
 
 
-def _is_named_too_long(item: Mapping[str, JSON]) -> bool:
+def _is_named_too_long(kind: str, item: Mapping[str, JSON]) -> bool:
     name = item.get("name")
-    return isinstance(name, str) and len(name) > MAX_NAME_CHARS
+    return kind in ("tools", "prompts") and isinstance(name, str) and len(name) > MAX_NAME_CHARS

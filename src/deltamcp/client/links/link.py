@@ -1,5 +1,6 @@
 """The interface of links, and how all of them read messages."""
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -8,10 +9,13 @@ from typing import Any, NamedTuple, Protocol
 from deltamcp.client.received_size import BYTES_PER_VALUE
 from deltamcp.errors import ClientError, ConnectionLostError, PeerError
 from deltamcp.limits import Limits
+from deltamcp.runtime.garbage_collection import collection_paused
 from deltamcp.values import JSON, Malformed, Message, RequestId
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
 
+_LARGE_BYTES = 100_000
+"""A message of more bytes is many objects; to look for garbage among them meanwhile takes longer than to read it."""
 _DEPTH = 900
 """The deepest nesting of a result; Python nests no deeper."""
 
@@ -51,7 +55,8 @@ def peer_error(error: Mapping[str, JSON]) -> PeerError:
 
 def read_messages(body: bytes, codec: Codec, limits: Limits) -> list[Message | UnaddressedError]:
     """Reads the message, or the batch of messages, that a server sent in one piece."""
-    messages = jsonrpc.read_reply(body, limits) if codec is JSON_CODEC else codecs.read(body, codec, limits)
+    with collection_paused() if len(body) > _LARGE_BYTES else contextlib.nullcontext():
+        messages = jsonrpc.read_reply(body, limits) if codec is JSON_CODEC else codecs.read(body, codec, limits)
     if isinstance(messages, Malformed):
         error = _find_unaddressed_error(body, codec)
         if error is not None:

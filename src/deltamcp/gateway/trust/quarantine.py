@@ -15,6 +15,7 @@ from deltamcp.gateway.trust.definition_hash import pointer
 from deltamcp.gateway.trust.imitation import Comparison, compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import INSTRUCTIONS, Review, Verdict
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamOffer
+from deltamcp.runtime.garbage_collection import collection_paused
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON
@@ -197,7 +198,8 @@ class Quarantine:
     ) -> Review | None:
         review = None
         try:
-            review = self._approvals.review(config, catalogue, imitations)
+            with collection_paused():
+                review = self._approvals.review(config, catalogue, imitations)
         except ConfigurationError as error:
             logger.error("%s is kept out: %s", config.name, error)
         for note in review.notes if review is not None else ():

@@ -187,6 +187,7 @@ class _Decisions:
         self._record = record
         self._variance = Variance(config.varies, record.numbers)
         self._approved = dict(record.approved)
+        self._confirmed = frozenset(record.confirmed)
         self._waiting: dict[str, JSON] = {}
         self.withheld: dict[str, Verdict] = {}
         self._added: list[str] = []
@@ -201,7 +202,7 @@ class _Decisions:
             return
         if kind_of(place) == "resources" and self._resource_text(place, definition) in self._resource_texts:
             return
-        is_imitation = place in self._imitations and place not in self._record.confirmed
+        is_imitation = place in self._imitations and place not in self._confirmed
         if is_known and not is_imitation and self._is_same(place, definition, self._record.approved[place]):
             return
         if place in self._record.rejected and self._is_same(place, definition, self._record.rejected[place]):
@@ -251,7 +252,7 @@ class _Decisions:
             for place, definition in self._waiting.items()
             if place not in self._record.waiting or not is_identical(definition, self._record.waiting[place])
         ]
-        vanished = [place for place in self._vanished_places(listed) if place not in self._record.vanished]
+        vanished = sorted({*self._vanished_places(listed)} - {*self._record.vanished})
         told = {
             "now says something else of {}, which is kept out until you approve it: " + command: [
                 place for place in waits if self.withheld[place] is Verdict.CHANGED
