@@ -11,7 +11,7 @@ from deltamcp.dialects.elicitation import form_schema, read_form
 from deltamcp.dialects.methods import LOG_LEVELS
 from deltamcp.dialects.tasks import with_related_task
 from deltamcp.errors import InputDeclinedError
-from deltamcp.runtime.deadline import Deadline, WaitHook
+from deltamcp.runtime.deadline import Deadline
 from deltamcp.runtime.session_context import SessionContext
 from deltamcp.values import JSON, Era, InputRequest, LogLevel, Principal, RequestId, ResultShape, Terms
 from deltamcp.wire import jsonrpc
@@ -50,11 +50,8 @@ class ProgressReport(Struct, frozen=True):
         return jsonrpc.encode_notification("notifications/progress", params)
 
 
-class Channel(WaitHook, Protocol):
-    """Sends messages to the client while the server performs one of its requests.
-
-    As a `WaitHook` it starts when the call first waits, and may watch whether the client disconnects.
-    """
+class Channel(Protocol):
+    """Sends messages to the client while the server performs one of its requests."""
 
     @property
     def fairness_key(self) -> Hashable:

@@ -27,9 +27,6 @@ class PartsChannel:
         self.may_read = asyncio.Event()
         self.may_read.set()
 
-    def on_wait(self) -> None: ...
-    def on_end(self) -> None: ...
-
     async def send_part(self, part: Any) -> None:
         await self.may_read.wait()
         self.parts.append(part)

@@ -14,9 +14,6 @@ class SilentChannel:
     headers: ClassVar[dict[bytes, bytes]] = {}
     takes_every_progress = False
 
-    def on_wait(self) -> None: ...
-    def on_end(self) -> None: ...
-
 
 async def call_as(
     server: Any, caller: Caller, tool: str, meta: dict[str, Any] | None = None, **arguments: Any

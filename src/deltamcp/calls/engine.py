@@ -36,6 +36,7 @@ from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery
 from deltamcp.delivery.delta_mcp_delivery import DeltaMcpDelivery
+from deltamcp.delivery.held_results import HeldResults
 from deltamcp.delivery.mcp_delivery import McpDelivery
 from deltamcp.delivery.mcp_lite_delivery import McpLiteDelivery
 from deltamcp.delivery.stored_results import StoredResults
@@ -122,16 +123,17 @@ class Engine:
         stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
         continuation = Continuation(stored, computations)
         changes = ChangeDelivery(stored, continuation, computations)
+        held = HeldResults()
         deliveries: dict[ResultShape, Delivery] = {
-            ResultShape.MCP: McpDelivery(continuation, changes),
-            ResultShape.DELTA_MCP: DeltaMcpDelivery(stored, continuation, computations),
-            ResultShape.MCP_LITE: McpLiteDelivery(continuation, changes),
+            ResultShape.MCP: McpDelivery(continuation, changes, held),
+            ResultShape.DELTA_MCP: DeltaMcpDelivery(stored, continuation, computations, held),
+            ResultShape.MCP_LITE: McpLiteDelivery(continuation, changes, held),
         }
         state = RequestState(Seal(state_keys, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)
         runner = FunctionRunner(hooks, state, Seal(state_keys, limits.session_idle_seconds), limits)
         self._tool_calls = ToolCalls(
-            runner, state, consents, continuation, changes, deliveries, (CallLog(), *hooks.observers), self.rates
+            runner, state, consents, continuation, changes, deliveries, (CallLog(), *hooks.observers), self.rates, held
         )
         self.make_seal = functools.partial(Seal, state_keys)
         """Makes what encrypts with the server's state keys; its argument is the seconds for which that is valid."""

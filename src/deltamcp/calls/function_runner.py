@@ -179,7 +179,7 @@ class FunctionRunner:
         if isinstance(answers, Failure):
             return answers
         request.memo = answers.memo
-        deadline = Deadline(self.seconds, request.channel)
+        deadline = Deadline(self.seconds)
         try:
             return await body(answers.by_key, deadline)
         except MissingCapabilityError as error:

@@ -30,9 +30,6 @@ class PromiseChannel:
         self._latest: ProgressReport | None = None
         self._writer: asyncio.Task[None] | None = None
 
-    def on_wait(self) -> None: ...
-    def on_end(self) -> None: ...
-
     async def notify(self, message: bytes) -> None:
         """MCP has no notifications of calls whose client does not wait."""
 

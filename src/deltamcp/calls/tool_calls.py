@@ -25,6 +25,7 @@ from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, take_
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, DeliveryRequest
+from deltamcp.delivery.held_results import HeldResults
 from deltamcp.errors import (
     InputDeclinedError,
     MissingScopesError,
@@ -93,6 +94,7 @@ class ToolCalls:
         deliveries: Mapping[ResultShape, Delivery],
         observers: Sequence[CallObserver],
         rates: RateBuckets | None,
+        held: HeldResults,
     ) -> None:
         self._runner = runner
         self._state = state
@@ -100,6 +102,7 @@ class ToolCalls:
         self._continuation = continuation
         self._changes = changes
         self._deliveries = deliveries
+        self._held = held
         self._observers = tuple(observers)
         self._rates = rates if rates is not None and rates.limits_tools else None
         self.reports_savings = False
@@ -188,10 +191,16 @@ class ToolCalls:
         call = await self._prepare(operation, ask, request, override)
         if not isinstance(call, PreparedCall):
             return call
+        account = request.terms.caller.account
+        is_computed = call.delivery_request.is_computed
         try:
+            if is_computed and self._held.must_wait(account):
+                await self._held.take_turn(account, returned=False)
             value = await self._run(call)
             for observation in observations:
                 observation.call.value = value
+            if is_computed and self._held.must_wait(account):
+                await self._held.take_turn(account, returned=True)
             result = await call.delivery.deliver(value, call.delivery_request)
             if self.reports_savings or SAVINGS_KEY in request.terms.meta:
                 result = await add_savings(value, result)
@@ -254,7 +263,7 @@ class ToolCalls:
             if found is not None:
                 return Answer(found)
         seconds = self._runner.seconds if promise is None else promise.seconds
-        deadline = Deadline(operation.timeout or seconds, request.channel)
+        deadline = Deadline(operation.timeout or seconds)
         return PreparedCall(
             delivery_request, ask.name, arguments, answers, whole_arguments, key, request, delivery, deadline
         )

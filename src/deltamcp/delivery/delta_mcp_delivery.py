@@ -16,6 +16,7 @@ from deltamcp import tokens
 from deltamcp.catalog.operation import Operation
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import DeliveryRequest, PageRequest, convert
+from deltamcp.delivery.held_results import HeldResults
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import content, delta_mcp_shapes, document
@@ -41,10 +42,13 @@ T = TypeVar("T")
 class DeltaMcpDelivery:
     """Delivers results in Delta-MCP's shapes. The server stores a result that they cut; `continue` returns the rest."""
 
-    def __init__(self, stored: StoredResults, continuation: Continuation, computations: Computations) -> None:
+    def __init__(
+        self, stored: StoredResults, continuation: Continuation, computations: Computations, held: HeldResults
+    ) -> None:
         self._stored = stored
         self._continuation = continuation
         self._computations = computations
+        self._held = held
 
     def read_page(
         self, operation: Operation, arguments: dict[str, JSON], policy: ResolvedPolicy | None
@@ -80,8 +84,12 @@ class DeltaMcpDelivery:
         return await self._reply(value, call, None if name is None else self._stored.handle(name))
 
     async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult:
+        result = convert(value, call.operation)
+        with self._held.hold(call.terms.caller.account, content.data_size(result)):
+            return await self._deliver_result(result, call)
+
+    async def _deliver_result(self, result: ResultData | ToolResult, call: DeliveryRequest) -> ToolResult:
         operation, policy = call.operation, call.policy
-        result = convert(value, operation)
         if isinstance(result, ResultData):
             return await self._deliver_data(result, call)
         if result.is_error:

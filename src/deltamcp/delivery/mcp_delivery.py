@@ -9,6 +9,7 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import DeliveryRequest, PageRequest, convert, refuse_value
+from deltamcp.delivery.held_results import HeldResults
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
@@ -19,9 +20,10 @@ from deltamcp.values import JSON, RawResult, ResultShape, Surface, Text, ToolRes
 class McpDelivery:
     """Delivers results by the policy of the call; without a policy, whole."""
 
-    def __init__(self, continuation: Continuation, changes: ChangeDelivery) -> None:
+    def __init__(self, continuation: Continuation, changes: ChangeDelivery, held: HeldResults) -> None:
         self._continuation = continuation
         self._changes = changes
+        self._held = held
 
     def read_page(
         self, operation: Operation, arguments: dict[str, JSON], policy: ResolvedPolicy | None
@@ -37,6 +39,13 @@ class McpDelivery:
             is_plain = call.terms.result_shape is ResultShape.MCP and call.terms.surface is not Surface.PROGRESSIVE
             return value if isinstance(value, RawResult) and is_plain else self._deliver_whole(value, call)
         result = convert(value, operation)
+        with self._held.hold(call.terms.caller.account, content.data_size(result)):
+            return await self._deliver_by_policy(result, policy, call)
+
+    async def _deliver_by_policy(
+        self, result: ResultData | ToolResult, policy: ResolvedPolicy, call: DeliveryRequest
+    ) -> ToolResult:
+        operation = call.operation
         if isinstance(result, ResultData):
             return await self._deliver_data(result, policy, call)
         if result.is_error:

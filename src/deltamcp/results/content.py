@@ -104,6 +104,16 @@ def convert_return_value(value: Any, structured: Callable[[Any], JSON] | None) -
     return ResultData(jsonrpc.encode_finite(value), value=value)
 
 
+def data_size(result: ResultData | ToolResult) -> int:
+    """Return the size of a result's texts, in characters, or of its JSON, in bytes."""
+    return len(result.data) if isinstance(result, ResultData) else sum(map(_text_size, result.content))
+
+
+def _text_size(block: Any) -> int:
+    text = block.get("text") if isinstance(block, dict) else getattr(block, "text", None)
+    return len(text) if isinstance(text, str) else 0
+
+
 def is_symbol_graph(value: Any) -> bool:
     """Whether the value is a GCF graph of symbols."""
     return isinstance(value, symbol_graph_type())

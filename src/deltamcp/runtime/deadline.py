@@ -47,12 +47,10 @@ def run_with_hook(coroutine: Coroutine[Any, Any, T], hook: WaitHook) -> Generato
 class Deadline:
     """Cancels the task of a call that waits longer than its time, once."""
 
-    __slots__ = ("_handle", "_hook", "_paused", "_seconds", "_task", "expired")
+    __slots__ = ("_handle", "_paused", "_seconds", "_task", "expired")
 
-    def __init__(self, seconds: float, hook: WaitHook | None = None) -> None:
-        """The deadline starts and stops `hook` with itself."""
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._hook = hook
         self._handle: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
         self._paused = 0
@@ -61,14 +59,10 @@ class Deadline:
     def on_wait(self) -> None:
         self._task = asyncio.current_task()
         self._start()
-        if self._hook is not None:
-            self._hook.on_wait()
 
     def on_end(self) -> None:
         self._stop()
         self._paused += 1
-        if self._hook is not None:
-            self._hook.on_end()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

@@ -6,14 +6,18 @@ from typing import Protocol
 from deltamcp.calls.engine import Engine
 from deltamcp.context import Channel
 from deltamcp.errors import Fault
+from deltamcp.runtime.deadline import WaitHook, run_with_hook
 from deltamcp.transports.quota import TOO_MANY_CALLS, Quota
 from deltamcp.values import EngineAsk, Failure, Outcome, RequestId, Terms
 
 SHUTTING_DOWN = Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
 
 
-class CallReply(Channel, Protocol):
-    """The channel of a call over HTTP."""
+class CallReply(Channel, WaitHook, Protocol):
+    """The channel of a call over HTTP. As a `WaitHook` it starts when the call first waits, and watches the client.
+
+    That is until the outcome is there: the result of a function may wait for longer than the function took.
+    """
 
     departed: bool
     """Whether the call was cancelled because the client disconnected."""
@@ -34,7 +38,7 @@ class CallsInFlight:
         if not self._quota.take(account):
             return TOO_MANY_CALLS
         try:
-            return await self._engine.perform(ask, terms, reply, id_)
+            return await run_with_hook(self._engine.perform(ask, terms, reply, id_), reply)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             assert task is not None, "ASGI applications run in tasks"

@@ -373,11 +373,6 @@ class _DuplexChannel:
     def headers(self) -> Mapping[bytes, bytes]:
         return {}
 
-    def on_wait(self) -> None:
-        """Does nothing: a client that disconnects ends the whole connection."""
-
-    def on_end(self) -> None: ...
-
     takes_every_progress = False
 
     async def notify(self, message: bytes) -> None:

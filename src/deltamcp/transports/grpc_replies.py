@@ -34,12 +34,6 @@ class GrpcReply:
     def headers(self) -> Mapping[bytes, bytes]:
         return self._request.headers
 
-    def on_wait(self) -> None:
-        """Does nothing: gRPC watches the client."""
-
-    def on_end(self) -> None:
-        """Does nothing."""
-
     async def notify(self, message: bytes) -> None:
         """Does nothing: MCP-lite has no notifications."""
 

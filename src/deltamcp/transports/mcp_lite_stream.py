@@ -197,7 +197,9 @@ class LiteStream:
 
     # The channel
 
-    def on_wait(self) -> None: ...
+    def on_wait(self) -> None:
+        """Does nothing: the client is watched from `begin_call` on."""
+
     def on_end(self) -> None: ...
 
     async def notify(self, message: bytes) -> None:
