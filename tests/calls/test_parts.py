@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp import Context, DeltaServer, Depends, FunctionCall, Text, ToolFailure, connect
+from deltamcp import Context, DeltaServer, Depends, FunctionCall, Limits, Text, ToolFailure, connect
 from deltamcp.calls.parts import join_parts
 from deltamcp.values import ANONYMOUS_CALLER, CallTool, Era, Terms
+from tests.support.conditions import wait_until
 
 
 class PartsChannel:
@@ -237,3 +238,90 @@ async def test_a_mounted_generator_yields_too():
     channel = PartsChannel()
     outcome = await call(outer, "in_words_plain", channel, count=2)
     assert channel.parts == ["0 ", "1 "] and outcome.value.content == [Text("0 1 ")]
+
+
+async def test_a_generator_that_never_waits_ends_at_the_part_after_its_client_has_left():
+    made: list[int] = []
+    server = DeltaServer("x")
+
+    @server.tool
+    async def numbers() -> AsyncIterator[int]:
+        """Counts."""
+        for at in range(1_000):
+            made.append(at)
+            yield at
+
+    class LeavingChannel(PartsChannel):
+        async def send_part(self, part: Any) -> None:
+            if part == 5:
+                asyncio.get_running_loop().call_soon(task.cancel)
+
+    task = call(server, "numbers", LeavingChannel())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert made == list(range(6))
+
+
+async def test_generators_that_never_wait_take_turns():
+    order: list[str] = []
+    server = DeltaServer("x")
+
+    @server.tool
+    async def repeat(name: str) -> AsyncIterator[str]:
+        """Repeats a name."""
+        for _ in range(3):
+            order.append(name)
+            yield name
+
+    await asyncio.gather(*(call(server, "repeat", PartsChannel(), name=name) for name in "ab"))
+    assert order == list("ababab")
+
+
+def endless_server(kind: str, made: list[Any], part: Any = "x" * 936) -> DeltaServer:
+    """A server with a tool that never ends; an account may have 10 of its parts, each of 1,000 bytes."""
+    server = DeltaServer("x", limits=Limits(response_bytes=20_000, account_share=0.5))
+
+    async def endless_async() -> AsyncIterator[Any]:
+        while True:
+            made.append(part)
+            yield part
+
+    def endless_plain() -> Iterator[Any]:
+        while True:
+            made.append(part)
+            yield part
+
+    server.tool({"async": endless_async, "plain": endless_plain}[kind], name="endless", description="Never ends.")
+    return server
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+@pytest.mark.parametrize("part", ["x" * 936, ["x" * 932]])
+async def test_a_call_whose_parts_have_more_than_the_bound_fails(kind, part):
+    made: list[Any] = []
+    server = endless_server(kind, made, part)
+    for _ in range(2):  # what the first one had is free again
+        made.clear()
+        outcome = await call(server, "endless", PartsChannel())
+        assert outcome.value.is_error
+        assert outcome.value.content == [Text("The result has more than 10000 bytes; ask for less at once.")]
+        assert len(made) == 11
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+async def test_the_parts_of_an_account_are_bounded_in_all_its_calls(kind):
+    made: list[Any] = []
+    server = endless_server(kind, made)
+    channels = [PartsChannel() for _ in range(20)]
+    for channel in channels:
+        channel.may_read.clear()
+    tasks = [call(server, "endless", channel) for channel in channels]
+    await wait_until(lambda: len(made) == 20)
+    quota = server.engine._tool_calls._runner._parts.quota
+    await wait_until(lambda: quota.held == 10_000)  # ten calls have a part, and ten wait
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for channel in channels:
+        channel.may_read.set()
+    await wait_until(lambda: quota.held == 0)

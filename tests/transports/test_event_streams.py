@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import Limits
+from deltamcp.runtime.quota import Quota
 from deltamcp.transports.event_streams import SessionStreams, SubscriptionStream
-from deltamcp.transports.quota import Quota
 
 MB = 1024 * 1024
 

@@ -11,10 +11,10 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from deltamcp import Context, DeltaServer, Limits, ToolError
+from deltamcp.runtime.quota import Quota
 from deltamcp.transports.grpc_admission import GrpcRequest
 from deltamcp.transports.grpc_replies import GrpcStreamReply
 from deltamcp.transports.grpc_responses import ResponseForm
-from deltamcp.transports.quota import Quota
 from deltamcp.values import ANONYMOUS, Caller, PromiseStatus
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.grpc_peer import GrpcPeer, as_dict, refusal, serve_grpc

@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.transports.quota import Quota
+from deltamcp.runtime.quota import Quota
 
 ACCOUNTS = st.sampled_from(["a", "b", "c"])
 

@@ -8,7 +8,7 @@ from typing import Any
 from deltamcp.calls.dependencies import DependencyValues
 from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability, remote_failure
 from deltamcp.calls.middleware import Middleware, MiddlewareStep, run_steps
-from deltamcp.calls.parts import collecting
+from deltamcp.calls.parts import PartQuotas, collecting
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import RequestState
 from deltamcp.calls.server_hooks import Item, ServerHooks, mount_chain
@@ -21,6 +21,7 @@ from deltamcp.context import Context, InputPending, MissingCapabilityError
 from deltamcp.errors import Fault, InputDeclinedError, RemoteError, ToolError
 from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import Deadline, run_with_hook
+from deltamcp.runtime.quota import Quota
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.session_context import SessionContext
 from deltamcp.runtime.threads import Threads
@@ -36,6 +37,7 @@ class FunctionRunner:
         self._session_seal = session_seal
         self._threads = Threads(limits.threads)
         self._closing_threads = Threads(limits.threads)
+        self._parts = PartQuotas(Quota(limits.response_bytes, limits.account_share), limits.send_seconds)
         self._dependent_calls = asyncio.Semaphore(limits.calls)
         """Bounds the calls with dependencies, among them cancelled ones whose dependencies are not closed yet."""
         self._state = state
@@ -136,18 +138,26 @@ class FunctionRunner:
             self._dependent_calls,
             DependencyValues(self._threads, self._closing_threads, fairness_key, context) as values,
         ):
-            function = _function(item, request, context)
+            function = self._function(item, request, context)
             call = functools.partial(function, **{**arguments, **await values.arguments(item.function_shape)})
             return await (call() if item.function_shape.is_async else self._threads.run_to_end(fairness_key, call))
 
     def _start(
         self, item: Item, arguments: dict[str, Any], request: RequestContext, context: Context | None
     ) -> Awaitable[Any]:
-        function = _function(item, request, context)
+        function = self._function(item, request, context)
         if item.function_shape.is_async:
             started: Awaitable[Any] = function(**arguments)
             return started
         return self._call_in_thread(function, arguments, request, context)
+
+    def _function(self, item: Item, request: RequestContext, context: Context | None) -> Callable[..., Any]:
+        """Returns the function of an item that returns its value; that of a generator collects the parts."""
+        function: Callable[..., Any] = item.function
+        if not item.function_shape.is_generator:
+            return function
+        assert context is not None, "a generator gets a context"
+        return collecting(function, item.function_shape.is_async, request.channel, context, self._parts)
 
     async def _call_in_thread(
         self, function: Callable[..., Any], arguments: dict[str, Any], request: RequestContext, context: Context | None
@@ -200,15 +210,6 @@ class FunctionRunner:
             raise
         except BaseException as error:
             return Failure(Fault.INTERNAL, log_failure(subject, error))
-
-
-def _function(item: Item, request: RequestContext, context: Context | None) -> Callable[..., Any]:
-    """Returns the function of an item that returns its value; that of a generator collects the parts."""
-    function: Callable[..., Any] = item.function
-    if not item.function_shape.is_generator:
-        return function
-    assert context is not None, "a generator gets a context"
-    return collecting(function, item.function_shape.is_async, request.channel, context)
 
 
 def _copy_json(value: JSON) -> JSON:

@@ -7,7 +7,8 @@ from deltamcp.calls.engine import Engine
 from deltamcp.context import Channel
 from deltamcp.errors import Fault
 from deltamcp.runtime.deadline import WaitHook, run_with_hook
-from deltamcp.transports.quota import TOO_MANY_CALLS, Quota
+from deltamcp.runtime.quota import Quota
+from deltamcp.transports.quota import TOO_MANY_CALLS
 from deltamcp.values import EngineAsk, Failure, Outcome, RequestId, Terms
 
 SHUTTING_DOWN = Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")

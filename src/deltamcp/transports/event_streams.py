@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from deltamcp.limits import Limits
-from deltamcp.transports.quota import Quota
+from deltamcp.runtime.quota import Quota
 from deltamcp.transports.stream_copies import StreamCopies, StreamCopy
 from deltamcp.wire import sse
 

@@ -10,11 +10,11 @@ from google.protobuf.message import DecodeError
 
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
+from deltamcp.runtime.quota import Quota
 from deltamcp.transports.asgi_messages import client_address
 from deltamcp.transports.grpc_admission import peer_address
 from deltamcp.transports.grpc_errors import grpc_error
 from deltamcp.transports.grpc_messages import DETAILS_KEY, PROMPTS_SERVICE, SERVICE
-from deltamcp.transports.quota import Quota
 from deltamcp.values import Failure
 
 _SHARE_OF_CALLS = 1 / 8

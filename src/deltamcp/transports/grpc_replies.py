@@ -7,9 +7,10 @@ from typing import Any
 
 from deltamcp.context import ProgressReport
 from deltamcp.errors import InputDeclinedError, ToolError
+from deltamcp.runtime.quota import Quota
 from deltamcp.transports.grpc_admission import GrpcRequest
 from deltamcp.transports.grpc_responses import ResponseForm, encode_part
-from deltamcp.transports.quota import UNREAD_PARTS, Quota
+from deltamcp.transports.quota import UNREAD_PARTS
 from deltamcp.values import JSON
 
 logger = logging.getLogger("deltamcp.grpc")

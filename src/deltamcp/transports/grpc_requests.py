@@ -8,10 +8,10 @@ from google.protobuf.message import DecodeError
 from deltamcp.catalog.operation import Operation
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
+from deltamcp.runtime.quota import Quota
 from deltamcp.runtime.threads import Threads
 from deltamcp.transports.grpc_messages import lite_messages
 from deltamcp.transports.grpc_open_services import read_message
-from deltamcp.transports.quota import Quota
 from deltamcp.values import JSON, Failure
 from deltamcp.wire.message_bounds import too_many_values
 from deltamcp.wire.protobuf_fields import Shape, TooManyFieldsError, WireError, count_fields, tag

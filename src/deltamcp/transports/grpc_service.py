@@ -17,6 +17,7 @@ from deltamcp.calls.failures import log_failure
 from deltamcp.dialects.mcp_lite import LiteOptions, Stamp
 from deltamcp.dialects.mcp_lite_bodies import LiteResponse
 from deltamcp.errors import Fault
+from deltamcp.runtime.quota import Quota
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.calls_in_flight import SHUTTING_DOWN
 from deltamcp.transports.grpc_admission import GrpcAdmission, GrpcRequest
@@ -36,7 +37,7 @@ from deltamcp.transports.grpc_responses import (
 from deltamcp.transports.grpc_running_calls import RunningCall, RunningCalls
 from deltamcp.transports.mcp_lite_options import read_settings
 from deltamcp.transports.mcp_lite_response import make_stamp
-from deltamcp.transports.quota import TOO_MANY_CALLS, UNREAD, Quota
+from deltamcp.transports.quota import TOO_MANY_CALLS, UNREAD
 from deltamcp.values import (
     JSON,
     Answer,

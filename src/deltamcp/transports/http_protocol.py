@@ -11,8 +11,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.utils import get_remote_addr
 
 from deltamcp.limits import Limits
+from deltamcp.runtime.quota import Quota
 from deltamcp.transports.asgi_messages import PIECE_BYTES, WHOLE_RESPONSE, client_address
-from deltamcp.transports.quota import Quota
 from deltamcp.transports.trusted_proxies import TrustedProxies
 
 

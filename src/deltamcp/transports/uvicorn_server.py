@@ -18,11 +18,11 @@ import uvicorn
 from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
+from deltamcp.runtime.quota import Quota
 from deltamcp.transports.allowed_names import LOOPBACK
 from deltamcp.transports.http_app import make_app
 from deltamcp.transports.http_options import HttpOptions, HttpServerOptions
 from deltamcp.transports.http_protocol import bounded_protocol
-from deltamcp.transports.quota import Quota
 from deltamcp.transports.server_app import ServerApp
 from deltamcp.transports.tls import check_files
 from deltamcp.transports.warning_filter import WARNING_FILTER
