@@ -18,6 +18,7 @@ GRPC = ServerOptions(grpc_port=-1)
 
 _SIZES = (MESSAGE_BYTES, 1_200_000, 390_000)
 """The last has as many values as a message may have."""
+_MANY = 50
 _NULLS = field(1, protobuf.NULL_VALUE)
 _LISTS = field(1, protobuf.EMPTY_LIST)
 _UNKNOWN = b"\xf8\x01\x00"
@@ -92,6 +93,19 @@ def _large_messages(count: int) -> Callable[[AttackedServer, Prepared], Answered
     return run
 
 
+def _large_responses(server: AttackedServer, _: Prepared) -> Answered:
+    """Calls tools with large results on many connections at once, then with a large `_meta` that comes back."""
+    said: dict[str, None] = {}
+    for request in (
+        *(tool_request(name) for name in ("read_large_text", "list_rows", "list_numbers")),
+        protobuf.call_request(
+            {"name": "echo", "arguments": {"text": "x"}, "meta": {"session_context": [{}] * 6_000}}, {}
+        ),
+    ):
+        said |= dict.fromkeys(call_together(server, request, _MANY))
+    return Answered("; ".join(list(said)[:4]))
+
+
 def make_calls_once(server: AttackedServer) -> Prepared:
     """Makes each kind of call once, so that what is loaded at its first use is not counted."""
     for path, message in (
@@ -121,5 +135,13 @@ GRPC_ATTACKS: tuple[Attack, ...] = (
         make_calls_once,
         options=GRPC,
         more_seconds=20,
+    ),
+    Attack(
+        "grpc-responses",
+        "gRPC: calls with large results, on 50 connections",
+        _large_responses,
+        make_calls_once,
+        options=GRPC,
+        more_seconds=60,
     ),
 )

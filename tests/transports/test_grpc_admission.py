@@ -237,7 +237,7 @@ async def test_large_responses_that_were_sent_count_no_longer():
     async with serve_grpc(server) as peer:
         for _ in range(5):
             assert len(text(await peer.call("long_text"))) == 150_000
-        await wait_until(lambda: peer.server._service._responses.held == 0, "all are sent")
+        await wait_until(lambda: peer.server._service._encoder.unsent.held == 0, "all are sent")
 
 
 async def test_trusted_proxies_say_who_the_client_is():

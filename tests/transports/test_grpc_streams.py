@@ -11,8 +11,8 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from deltamcp import Context, DeltaServer, Limits, ToolError
-from deltamcp.runtime.quota import Quota
 from deltamcp.transports.grpc_admission import GrpcRequest
+from deltamcp.transports.grpc_encoder import GrpcEncoder
 from deltamcp.transports.grpc_replies import GrpcStreamReply
 from deltamcp.transports.grpc_responses import ResponseForm
 from deltamcp.values import ANONYMOUS, Caller, PromiseStatus
@@ -154,18 +154,22 @@ class UnreadContext:
 
     def __init__(self) -> None:
         self.may_read = asyncio.Event()
+        self.is_writing = asyncio.Event()
 
     async def write(self, message: bytes) -> None:
+        self.is_writing.set()
         await self.may_read.wait()
 
 
 async def test_large_parts_that_nobody_reads_count_for_their_caller():
-    quota = Quota(100_000, 1.0)
+    encoder = GrpcEncoder(Limits(response_bytes=100_000, account_share=1.0))
+    quota = encoder.unsent
     request = GrpcRequest(Caller(ANONYMOUS, account="ada"), ())
     contexts = [UnreadContext(), UnreadContext()]
-    first, second = (GrpcStreamReply(request, context, ResponseForm(), quota, 0.01) for context in contexts)
+    first, second = (GrpcStreamReply(request, context, ResponseForm(), encoder, 0.01) for context in contexts)
     sending = asyncio.ensure_future(first.send_part("x" * 80_000))
-    await wait_until(lambda: quota.held > 80_000, "the first part counts")
+    await contexts[0].is_writing.wait()
+    assert quota.held > 80_000
     with pytest.raises(ToolError, match="unread"):
         await second.send_part("x" * 80_000)
     contexts[0].may_read.set()

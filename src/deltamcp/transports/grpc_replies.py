@@ -7,16 +7,13 @@ from typing import Any
 
 from deltamcp.context import ProgressReport
 from deltamcp.errors import InputDeclinedError, ToolError
-from deltamcp.runtime.quota import Quota
 from deltamcp.transports.grpc_admission import GrpcRequest
-from deltamcp.transports.grpc_responses import ResponseForm, encode_part
+from deltamcp.transports.grpc_encoder import COUNTED_BYTES, GrpcEncoder
+from deltamcp.transports.grpc_responses import ResponseForm
 from deltamcp.transports.quota import UNREAD_PARTS
 from deltamcp.values import JSON
 
 logger = logging.getLogger("deltamcp.grpc")
-
-COUNTED_BYTES = 64 * 1024
-"""Responses up to this size need not be counted; a client's flow control has as much on the way."""
 
 
 class GrpcReply:
@@ -60,11 +57,11 @@ class GrpcStreamReply(GrpcReply):
     takes_every_progress = True
 
     def __init__(
-        self, request: GrpcRequest, context: Any, form: ResponseForm, responses: Quota, send_seconds: float
+        self, request: GrpcRequest, context: Any, form: ResponseForm, encoder: GrpcEncoder, send_seconds: float
     ) -> None:
-        """`responses` counts large parts for the caller until they are sent; each waits `send_seconds` for its turn."""
+        """Large parts count for the caller until they are sent; each waits `send_seconds` for its turn."""
         super().__init__(request)
-        self._responses = responses
+        self._encoder = encoder
         self._send_seconds = send_seconds
         self._context = context
         self._form = form
@@ -79,17 +76,18 @@ class GrpcStreamReply(GrpcReply):
 
     async def send(self, result: dict[str, JSON]) -> None:
         """Sends a response without `meta`; cancels the call if the client is gone."""
-        encoded = encode_part(result, self._form)
-        if len(encoded) <= COUNTED_BYTES:
+        account, unsent = self._request.caller.account, self._encoder.unsent
+        encoded = await self._encoder.write_part(account, result, self._form, self._send_seconds)
+        if encoded is not None and len(encoded) <= COUNTED_BYTES:
             await self._write(encoded)
             return
-        account, size = self._request.caller.account, min(len(encoded), self._responses.share)
-        if not await self._responses.take_in_turn(account, size, self._send_seconds):
+        size = 0 if encoded is None else min(len(encoded), unsent.share)
+        if encoded is None or not await unsent.take_in_turn(account, size, self._send_seconds):
             raise ToolError(UNREAD_PARTS)
         try:
             await self._write(encoded)
         finally:
-            self._responses.give_back(account, size)
+            unsent.give_back(account, size)
 
     async def _write(self, encoded: bytes) -> None:
         async with self._lock:

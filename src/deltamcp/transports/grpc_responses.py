@@ -13,12 +13,15 @@ from deltamcp.transports.grpc_messages import lite_messages
 from deltamcp.values import JSON, ErrorInfo, Text, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.struct_values import StructError, TooDeepError, write_struct
+from deltamcp.wire.value_sizes import least_bytes
 
 _NUMBERS = {kind: number for number, kind in enumerate(bodies.RESPONSE_TYPES)}
 _TEXTS = ("promise_token", "server_version", "request_state")
 _TIMES = {"expires_at": "expires_at_ms", "estimated_completion": "estimated_completion_ms"}
 _ELSEWHERE = frozenset({"response_type", "timestamp", "processing_time_ms", "retry_after_ms", *_TEXTS, *_TIMES})
 """Keys of `_meta` that have fields of their own; `extra` has all others."""
+_JSON_BYTES_PER_VALUE, _STRUCT_BYTES_PER_VALUE = 1, 2
+"""What the smallest value, or the name of a field, takes in both forms."""
 _MAX_INT32 = 2**31 - 1
 
 
@@ -29,6 +32,11 @@ class ResponseForm(Struct, frozen=True, gc=False):
     is_strict: bool = False
     max_bytes: int = 4 * 1024 * 1024
 
+    def is_exceeded_by(self, result: dict[str, JSON]) -> bool:
+        """Whether a result is surely too large: to write 20 MB only to drop them takes 20 ms, and as much memory."""
+        per_value = _JSON_BYTES_PER_VALUE if self.takes_json else _STRUCT_BYTES_PER_VALUE
+        return least_bytes(result, per_value, self.max_bytes + 1) > self.max_bytes
+
 
 def encode_response(response: LiteResponse, stamp: Stamp, form: ResponseForm) -> bytes:
     """Returns a `ToolResponse` with `meta`; a failure in its place if the result is too deep or too large for it.
@@ -37,15 +45,13 @@ def encode_response(response: LiteResponse, stamp: Stamp, form: ResponseForm) ->
         ValueError: the result contains a value that JSON cannot express.
     """
     try:
-        encoded = _encode(response, stamp, form)
+        encoded = None if form.is_exceeded_by(response.result) else _encode(response, stamp, form)
     except TooDeepError as error:
         text = f"{error} The metadata mcplite-accept: result-json asks for a result of any depth."
         return _encode(_failure(ToolErrorCode.RESULT_TOO_DEEP, text, response), stamp, form)
-    if len(encoded) <= form.max_bytes:
+    if encoded is not None and len(encoded) <= form.max_bytes:
         return encoded
-    text = (
-        f"The result has {len(encoded)} bytes, more than the {form.max_bytes} that one message may have; ask for less."
-    )
+    text = f"The result has more than the {form.max_bytes} bytes that one message may have; ask for less."
     return _encode(_failure(ToolErrorCode.RESULT_TOO_LARGE, text, response), stamp, form)
 
 
@@ -55,10 +61,13 @@ def encode_part(result: dict[str, JSON], form: ResponseForm) -> bytes:
     Raises:
         ValueError: it contains a value that JSON cannot express, is too deep or too large.
     """
-    message = lite_messages().ToolResponse()
-    _write_result(message, result, form)
-    encoded: bytes = message.SerializeToString()
-    if len(encoded) > form.max_bytes:
+    encoded = b""
+    is_too_large = form.is_exceeded_by(result)
+    if not is_too_large:
+        message = lite_messages().ToolResponse()
+        _write_result(message, result, form)
+        encoded = message.SerializeToString()
+    if is_too_large or len(encoded) > form.max_bytes:
         raise StructError("A part of the result is larger than a message may be.")
     return encoded
 

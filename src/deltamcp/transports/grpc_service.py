@@ -21,15 +21,15 @@ from deltamcp.runtime.quota import Quota
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.calls_in_flight import SHUTTING_DOWN
 from deltamcp.transports.grpc_admission import GrpcAdmission, GrpcRequest
+from deltamcp.transports.grpc_encoder import COUNTED_BYTES, GrpcEncoder
 from deltamcp.transports.grpc_errors import grpc_error
 from deltamcp.transports.grpc_messages import DETAILS_KEY, PROMPTS_SERVICE, SERVICE
 from deltamcp.transports.grpc_options import GrpcOptions
-from deltamcp.transports.grpc_replies import COUNTED_BYTES, GrpcReply, GrpcStreamReply
+from deltamcp.transports.grpc_replies import GrpcReply, GrpcStreamReply
 from deltamcp.transports.grpc_requests import GrpcRequests, ReceivedMessage
 from deltamcp.transports.grpc_responses import (
     ResponseForm,
     encode_prompts,
-    encode_response,
     encode_tools,
     encode_whole_tools,
     promise_update,
@@ -77,7 +77,7 @@ class GrpcService:
         self._admission = GrpcAdmission(engine, options)
         self._metrics = options.get("metrics")
         self._calls = Quota(limits.calls, limits.account_share)
-        self._responses = Quota(limits.response_bytes, limits.account_share)
+        self._encoder = GrpcEncoder(limits)
         self._numbers = itertools.count(1)
         self._running = RunningCalls()
         self._requests = GrpcRequests(limits)
@@ -166,10 +166,11 @@ class GrpcService:
 
     def _count(self, message: bytes, account: str, context: Any) -> bytes | Failure:
         """Counts a large response for its account until it is sent; returns a failure if too many are unread."""
-        size = min(len(message), self._responses.share)  # so that the largest response can be sent, if alone
-        if not self._responses.take(account, size):
+        unsent = self._encoder.unsent
+        size = min(len(message), unsent.share)  # so that the largest response can be sent, if alone
+        if not unsent.take(account, size):
             return UNREAD
-        context.add_done_callback(lambda _: self._responses.give_back(account, size))
+        context.add_done_callback(lambda _: unsent.give_back(account, size))
         return message
 
     async def _abort(self, failure: Failure, context: Any) -> None:
@@ -225,7 +226,7 @@ class GrpcService:
         rpc, terms, ask = asked
         ask = _within(ask, context.time_remaining())
         outcome = await self._engine.perform(ask, terms, GrpcReply(request), rpc.id)
-        return self._finish(rpc, outcome, started, self._form(request))
+        return await self._finish(rpc, outcome, started, request)
 
     async def _call_tool_stream(
         self, message: ReceivedMessage, request: GrpcRequest, context: Any, running: RunningCall
@@ -235,13 +236,12 @@ class GrpcService:
         if isinstance(asked, Failure):
             return asked
         rpc, terms, ask = asked
-        form = self._form(request)
-        reply = GrpcStreamReply(request, context, form, self._responses, self._engine.limits.send_seconds)
+        reply = GrpcStreamReply(request, context, self._form(request), self._encoder, self._engine.limits.send_seconds)
         ask = _within(ask, context.time_remaining())
         outcome = await self._engine.perform(ask, terms, reply, rpc.id)
         if isinstance(outcome, Promise):
             outcome = await self._follow(outcome, rpc, terms, reply, context, running)
-        return self._finish(rpc, outcome, started, form)
+        return await self._finish(rpc, outcome, started, request)
 
     async def _follow(
         self, promise: Promise, rpc: Request, terms: Terms, reply: GrpcStreamReply, context: Any, running: RunningCall
@@ -296,13 +296,14 @@ class GrpcService:
         terms, ask = understood
         return rpc, terms, ask
 
-    def _finish(self, rpc: Request, outcome: Outcome, started: float, form: ResponseForm) -> bytes | Failure:
+    async def _finish(self, rpc: Request, outcome: Outcome, started: float, request: GrpcRequest) -> bytes | Failure:
         stamp = make_stamp(started)
         response = self._dialect.respond(rpc, outcome, stamp)
         if isinstance(response, Failure):
             return response
+        account, form = request.caller.account, self._form(request)
         try:
-            return encode_response(response, stamp, form)
+            return await self._encoder.write_response(account, response, stamp, form) or UNREAD
         except ValueError as error:
             return Failure(Fault.INTERNAL, log_failure("The response", error))
 
