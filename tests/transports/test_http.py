@@ -339,6 +339,24 @@ async def test_the_bodies_that_are_not_decoded_yet_are_limited():
         assert [(await call.start())[0] for call in calls[:3]] == [200] * 3
 
 
+async def test_small_responses_of_a_batch_count_while_they_wait_for_the_others():
+    server = DeltaServer("notes", limits=Limits(response_bytes=100_000, account_share=1.0))
+
+    @server.tool
+    async def read() -> str:
+        return "x" * 20_000
+
+    async with asgi_client(server) as client:
+        await client.initialize("2025-03-26")
+        call = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "read", "arguments": {}}}
+        for _ in range(2):
+            exchange = client.post([{**call, "id": number} for number in range(8)])
+            assert (await exchange.start())[0] == 200
+            answers = json.loads((await exchange.next())["body"] + (await exchange.next())["body"])
+            assert ["result" in answer for answer in answers] == [True] * 4 + [False] * 4
+            assert "unread" in answers[-1]["error"]["message"]
+
+
 async def test_a_batch_has_at_most_100_messages(server):
     async with asgi_client(server) as client:
         await client.initialize("2025-03-26")

@@ -653,6 +653,46 @@ async def test_others_are_served_between_the_messages_of_a_batch():
     assert len(seen) == len(set(seen)) == 16
 
 
+async def test_small_responses_of_a_batch_count_while_they_wait_for_the_others():
+    server = lite_server(limits=Limits(response_bytes=100_000, account_share=1.0))
+
+    @server.tool
+    async def read() -> str:
+        """Read a text."""
+        return "x" * 20_000
+
+    async with lite_client(server) as client:
+        for _ in range(2):
+            answers = (await client.send("rpc", [{**ADD, "params": {"name": "read"}}] * 8)).json()
+            assert ["result" in answer for answer in answers] == [True] * 4 + [False] * 4
+            assert "unread" in answers[-1]["error"]["message"]
+
+
+async def test_an_account_has_a_bounded_number_of_batches_at_once(monkeypatch):
+    monkeypatch.setattr("deltamcp.transports.quota._BATCHES", 24)
+    server = lite_server(limits=Limits(body_seconds=HANG_SECONDS))
+    begun, may_end = [], asyncio.Event()
+
+    @server.tool
+    async def wait() -> None:
+        """Wait."""
+        begun.append(True)
+        await may_end.wait()
+
+    batch = [{**ADD, "params": {"name": "wait"}}]
+    async with lite_client(server) as client:
+        sent = [asyncio.create_task(client.send("rpc", batch)) for _ in range(8)]
+        single = asyncio.create_task(client.send("rpc", batch[0]))
+        async with asyncio.timeout(HANG_SECONDS):
+            while len(begun) < 4:  # noqa: ASYNC110 - three batches, and the request that is none
+                await asyncio.sleep(0)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(begun) == 4
+        may_end.set()
+        assert {(await reply).status for reply in (*sent, single)} == {200}
+
+
 async def test_responses_of_a_batch_whose_client_leaves_count_no_longer():
     server = lite_server(limits=Limits(response_bytes=150_000, account_share=1.0))
     started = asyncio.Event()

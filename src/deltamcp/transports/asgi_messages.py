@@ -1,10 +1,11 @@
 """ASGI types, and functions that read an HTTP request and send its response."""
 
 import asyncio
+import contextlib
 import functools
 import ipaddress
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -103,9 +104,23 @@ class HttpRequest(Struct, gc=False):
             self.quotas.bodies.give_back(self.account, self.held_bytes)
             self.held_bytes = 0
 
-    def reserve_response(self, size: int) -> bool:
-        """Counts the bytes of a response for the account until it is sent; returns False if too many are unread."""
-        if size <= PIECE_BYTES:
+    @contextlib.asynccontextmanager
+    async def place_of_batch(self, seconds: float) -> AsyncIterator[bool]:
+        """Holds a place for a batch of the account; gives False if none was free within `seconds`."""
+        batches = self.quotas.batches
+        is_taken = await batches.take_in_turn(self.account, 1, seconds)
+        try:
+            yield is_taken
+        finally:
+            if is_taken:
+                batches.give_back(self.account)
+
+    def reserve_response(self, size: int, in_batch: bool = False) -> bool:
+        """Counts the bytes of a response for the account until it is sent; returns False if too many are unread.
+
+        A small one counts only in a batch, where it waits for the others.
+        """
+        if size <= PIECE_BYTES and not in_batch:
             return True
         responses = self.quotas.responses
         size = min(size, responses.share)  # so that the largest response can be sent, if alone

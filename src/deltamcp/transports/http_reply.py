@@ -153,9 +153,9 @@ class HttpReply:
         """Whether a response with this status is the last event of a stream."""
         return self._started or (self._accepts.prefers_events and status == 200)
 
-    def reserve(self, size: int) -> bool:
+    def reserve(self, size: int, in_batch: bool = False) -> bool:
         """Counts the bytes of a response for the account until it is sent; returns False if too many are unread."""
-        return self._incoming.reserve_response(size)
+        return self._incoming.reserve_response(size, in_batch)
 
     async def finish(
         self,

@@ -16,7 +16,7 @@ from deltamcp.transports.handshake_session import cancelled_id
 from deltamcp.transports.http_reply import HttpReply
 from deltamcp.transports.http_sessions import HttpSession, HttpSessions
 from deltamcp.transports.no_sessions import NoSessions
-from deltamcp.transports.quota import UNREAD, HttpQuotas
+from deltamcp.transports.quota import TOO_MANY_CALLS, UNREAD, HttpQuotas
 from deltamcp.transports.session_directory import SESSION_HEADER, SessionDirectory
 from deltamcp.transports.shared_sessions import SharedSessions
 from deltamcp.transports.stream_copies import StreamCopies
@@ -87,7 +87,11 @@ class SessionRequests:
                 else:
                     await asgi_messages.refuse(incoming, failure)
             case list():
-                await self._serve_batch(message, opened, incoming)
+                async with incoming.place_of_batch(self._engine.limits.body_seconds) as is_free:
+                    if is_free:
+                        await self._serve_batch(message, opened, incoming)
+                    else:
+                        await asgi_messages.refuse(incoming, TOO_MANY_CALLS)
 
     async def _initialize(self, request: Request, incoming: HttpRequest) -> None:
         dialects = self._engine.dialects
@@ -185,6 +189,8 @@ class SessionRequests:
                     body = opened.session.write(message, outcome)
                     if size + len(body) > self._engine.limits.message_bytes:
                         body = opened.session.write(message, _BATCH_TOO_LARGE)
+                    elif not reply.reserve(len(body), in_batch=True):
+                        body = opened.session.write(message, UNREAD)
                     size += len(body)
                     responses.append(body)
                 case Notification() | Response():
@@ -198,10 +204,7 @@ class SessionRequests:
             await asgi_messages.respond_accepted(incoming.send)
             return
         reply = self._reply(opened, incoming, asgi_messages.ONLY_JSON)
-        if reply.reserve(size):
-            await reply.finish(b"[%b]" % b",".join(responses), 200)
-        else:
-            await asgi_messages.refuse(incoming, UNREAD)
+        await reply.finish(b"[%b]" % b",".join(responses), 200)
 
     # GET and DELETE
 

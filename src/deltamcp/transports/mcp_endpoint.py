@@ -74,6 +74,8 @@ class McpEndpoint:
             return None
         finally:
             incoming.release()
+            if incoming.response_bytes:  # those of a batch that was not answered
+                incoming.release_responses()
 
     async def _get_or_delete(self, incoming: HttpRequest) -> FollowedStream | None:
         method = incoming.scope["method"]

@@ -29,7 +29,7 @@ from deltamcp.transports.mcp_lite_negotiation import (
 from deltamcp.transports.mcp_lite_options import McpLiteSettings
 from deltamcp.transports.mcp_lite_response import make_stamp, write_response
 from deltamcp.transports.mcp_lite_stream import LiteStreams
-from deltamcp.transports.quota import UNREAD, HttpQuotas
+from deltamcp.transports.quota import TOO_MANY_CALLS, UNREAD, HttpQuotas
 from deltamcp.values import (
     JSON,
     Answer,
@@ -146,7 +146,8 @@ class McpLiteEndpoint:
             case Request():
                 await self._answer_request(message, incoming)
             case list() if accepts_json(_accept(incoming)):
-                await self._answer_batch(message, incoming)
+                async with incoming.place_of_batch(self._engine.limits.body_seconds) as is_free:
+                    await (self._answer_batch(message, incoming) if is_free else self.refuse(incoming, TOO_MANY_CALLS))
             case list():
                 await self.refuse(incoming, _ONLY_JSON)
             case Notification() if is_notification(message):
@@ -219,7 +220,7 @@ class McpLiteEndpoint:
                 body, _, _ = await self._perform(message, understood, incoming, reply, started)
                 if body is None:
                     return
-                if not last.reserve(len(body)):
+                if not last.reserve(len(body), in_batch=True):
                     body, _ = write_response(self._lite, message, UNREAD, started)
                 bodies.append(body)
             elif not (isinstance(message, Notification) and is_notification(message)):

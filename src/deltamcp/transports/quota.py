@@ -17,6 +17,8 @@ UNREAD_PARTS = "Too many large parts of results are unread by this client; read 
 REQUESTS_AT_ONCE = 32
 """The requests that begin in one iteration of the event loop, in some 3 ms; a thousand connections may send theirs at
 once, which would take 100 ms."""
+_BATCHES = 512
+"""The batches that are served at once, in all."""
 _WATCHED_BYTES = 32 * 1024 * 1024
 """The URIs that clients subscribe to, in all; no operator has so many."""
 
@@ -24,10 +26,12 @@ _WATCHED_BYTES = 32 * 1024 * 1024
 class HttpQuotas:
     """What accounts hold in one HTTP application."""
 
-    __slots__ = ("bodies", "calls", "decoded", "replays", "responses", "streams", "watched")
+    __slots__ = ("batches", "bodies", "calls", "decoded", "replays", "responses", "streams", "watched")
 
     def __init__(self, limits: Limits) -> None:
         share = limits.account_share
+        self.batches = Quota(_BATCHES, share)
+        """Batches that are served, whose responses wait for each other; further ones wait."""
         self.bodies = Quota(limits.body_bytes, share)
         """Bytes of the bodies that are read, or wait to be decoded."""
         self.decoded = Quota(limits.body_bytes // 2, share)
