@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from deltamcp import connect
+from deltamcp.catalog.resource import MAX_URI_CHARS
 from deltamcp.errors import PeerError, UnreachableError
 from deltamcp.gateway import resource_subscriptions
 from deltamcp.gateway.resource_subscriptions import ResourceSubscriptions
@@ -130,6 +131,15 @@ async def test_a_subscription_ends_with_the_connection_of_its_client(tmp_path):
             await wait_until(lambda: made.upstreams["one"].state.subscriptions == 1)
         await wait_until(lambda: made.upstreams["one"].state.subscriptions == 0)
         assert await staying.resources()
+
+
+async def test_a_uri_that_is_too_long_to_be_read_is_not_subscribed_to_either(tmp_path):
+    made = gateway(tmp_path, ListingUpstream(tmp_path, "one", **LISTS).config())
+    async with connect(made.server) as client:
+        assert await client.resources()
+        longest = "note://".ljust(MAX_URI_CHARS, "x")
+        assert made._find_resource(longest, LOCAL, Work(1000)) is not None
+        assert made._find_resource(longest + "x", LOCAL, Work(1000)) is None
 
 
 async def test_many_clients_that_watch_the_same_are_one_subscription_and_each_uri_is_looked_for_once():

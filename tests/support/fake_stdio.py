@@ -182,6 +182,8 @@ class Fake:
             self.listening.append(id_)
             told = {"_meta": {META + "subscriptionId": id_}, "notifications": params.get("notifications", {})}
             self.say(method="notifications/subscriptions/acknowledged", params=told)
+        elif method in ("resources/subscribe", "resources/unsubscribe") and not self.modern:
+            self.say(id=id_, result={})
         elif not self.script.get("mute"):
             self.say(id=id_, error={"code": -32601, "message": f"Unknown method: {method}"})
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from deltamcp.errors import RemoteError, UpstreamError
+from deltamcp.upstreams import upstream_client
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.upstreams.upstream_state import Phase
@@ -332,6 +333,31 @@ async def test_who_is_subscribed_to_is_not_stopped_and_comes_back_by_itself(log)
         await upstream.unsubscribe("memo://1")
         advance_clock(121)
         await wait_until(lambda: upstream.state.phase is Phase.STOPPED)
+
+
+@pytest.mark.parametrize("discover", ["answer", -32601], ids=["modern", "handshake"])
+async def test_a_subscription_that_ends_while_the_server_is_away_is_not_begun_again(log, monkeypatch, discover):
+    monkeypatch.setattr(upstream_client, "wait_seconds", lambda failures, chance: 60.0)
+    capabilities = {"tools": {}, "resources": {"subscribe": True}}
+    async with fake(log, capabilities=capabilities, discover=discover) as upstream:
+        await upstream.subscribe("memo://1")
+        await upstream.subscribe("memo://2")
+        await wait_until(lambda: "memo://2" in str(subscriptions(log)))
+        await kill(upstream)
+        assert upstream.state.phase is Phase.BACKING_OFF
+        before = len(subscriptions(log))
+        await upstream.unsubscribe("memo://2")
+        assert (len(starts(log)), upstream.state.subscriptions) == (1, 1)
+        advance_clock(61)
+        await call(upstream, "echo")
+        await wait_until(lambda: "memo://1" in str(subscriptions(log)[before:]))
+        assert "memo://2" not in str(subscriptions(log)[before:])
+        await upstream.unsubscribe("memo://1")
+
+
+def subscriptions(log: Path) -> list[Any]:
+    methods = ("subscriptions/listen", "resources/subscribe")
+    return [message["params"] for method in methods for message in fake_stdio.messages(log, method)]
 
 
 def subscribed_uris(log: Path) -> list[Any]:

@@ -17,7 +17,7 @@ from deltamcp.client.dialect import UNNEGOTIATED, ClientDialect
 from deltamcp.client.links.link import ClientLink, UnaddressedError, peer_error
 from deltamcp.client.request_sender import RequestSender
 from deltamcp.dialects.methods import LOG_LEVELS
-from deltamcp.dialects.modern import LOG_LEVEL_KEY
+from deltamcp.dialects.modern import LOG_LEVEL_KEY, SUBSCRIPTION_KEY
 from deltamcp.errors import FAULTS, ArgumentsError, ClientError, ConnectionLostError, Fault, PeerError
 from deltamcp.values import (
     JSON,
@@ -65,6 +65,7 @@ class _PendingRequest(Struct):
     future: "asyncio.Future[Response]"
     progress: OnProgress | None
     sender: RequestSender | None
+    on_acknowledgement: Callable[[], None] | None = None
     notices: "_Notices | None" = None
 
     def notify(self, callback: Callable[..., Awaitable[None] | None], *arguments: Any) -> None:
@@ -111,10 +112,12 @@ class ClientConnection:
         parameter_headers: tuple[ParameterHeader, ...] = (),
         dialect: ClientDialect | None = None,
         ends_at: float | None = None,
+        on_acknowledgement: Callable[[], None] | None = None,
     ) -> dict[str, JSON]:
         """Sends a request and returns its result; answers the input requests of the modern era on the way.
 
-        `ends_at` is when its caller gives up, by the event loop's clock.
+        `ends_at` is when its caller gives up, by the event loop's clock. `on_acknowledgement` is called when the server
+        says that the subscription is open which the request asks for.
 
         Raises:
             PeerError: the server answered with an error.
@@ -123,7 +126,16 @@ class ClientConnection:
         dialect = dialect or self.dialect
         sent = params
         for _ in range(_MAX_ROUND_TRIPS):
-            response = await self._request_once(method, sent, meta, progress, parameter_headers, dialect, ends_at)
+            response = await self._request_once(
+                method,
+                sent,
+                meta,
+                progress,
+                parameter_headers,
+                dialect,
+                ends_at,
+                on_acknowledgement=on_acknowledgement,
+            )
             result = dialect.read_result(response.result)
             if result.get("resultType") != "input_required" or dialect.era is not Era.MODERN:
                 return result
@@ -189,6 +201,7 @@ class ClientConnection:
         dialect: ClientDialect,
         ends_at: float | None,
         sender: RequestSender | None = None,
+        on_acknowledgement: Callable[[], None] | None = None,
     ) -> Response:
         """Returns a response whose result is an object."""
         id_ = next(self._ids)
@@ -197,7 +210,7 @@ class ClientConnection:
         message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": dialect.request_params(params, meta)}
         headers = dialect.headers(method, params, parameter_headers) if self.link.carries_headers else {}
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        pending = self._pending[id_] = _PendingRequest(method, future, progress, sender)
+        pending = self._pending[id_] = _PendingRequest(method, future, progress, sender, on_acknowledgement)
         exchange = self._exchange(id_, pending, message, headers, ends_at)
         if dialect.may_become_task(method, params):
             response = await self._await_task_call(id_, pending, exchange, dialect)
@@ -372,6 +385,12 @@ class ClientConnection:
                 task = self._answer_tasks.get(id_) if type(id_) in (int, str) else None  # type: ignore[arg-type]
                 if task is not None:
                     task.cancel()
+            case "notifications/subscriptions/acknowledged":
+                meta = params.get("_meta")
+                id_ = meta.get(SUBSCRIPTION_KEY) if isinstance(meta, dict) else None
+                pending = self._pending.get(id_) if type(id_) in (int, str) else None  # type: ignore[arg-type]
+                if pending is not None and pending.on_acknowledgement is not None:
+                    pending.on_acknowledgement()
             case "notifications/message" if self._has_senders:
                 pending = self._find_request(request_id)
                 if pending is not None and pending.sender is None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from deltamcp.client.connector import Connector
 from deltamcp.client.lists import ServerLists
 from deltamcp.client.options import ClientOptions
+from deltamcp.client.uri_groups import UriGroups
 from deltamcp.dialects import modern
 from deltamcp.errors import ClientError, DeadlineError, PeerError, UnreachableError
 from deltamcp.values import JSON, Era
@@ -33,6 +34,7 @@ class NotificationListener:
         self._answers_requests = any(key in options for key in ("on_elicitation", "on_sampling", "roots", "sender"))
         self._sender = options.get("sender")
         self._subscribed_uris: set[str] = set()
+        self._uri_groups = UriGroups(self._report_change)
         self._listen_task: asyncio.Task[None] | None = None
         self._stream_opened = asyncio.Event()
 
@@ -63,9 +65,11 @@ class NotificationListener:
         server = self._connector.server
         has_changes = any(server.changes(kind) for kind in _LIST_CHANGED_KINDS.values())
         self._lists.receives_changes = self._is_enabled and has_changes
+        is_modern = server.era is Era.MODERN
+        self._uri_groups.restart(self._connector.connection, self._subscribed_uris if is_modern else ())
         # In the handshake era a server may send its requests, too, on the stream that belongs to no request.
-        may_have_requests = self._answers_requests and server.era is Era.HANDSHAKE
-        if (self._is_enabled and (has_changes or may_have_requests)) or self._subscribed_uris:
+        is_needed = has_changes or (self._answers_requests and not is_modern)
+        if (self._is_enabled and is_needed) or (self._subscribed_uris and not is_modern):
             self._listen_task = asyncio.get_running_loop().create_task(self._listen())
 
     async def _listen(self) -> None:
@@ -82,8 +86,6 @@ class NotificationListener:
             return
         server, flags = self._connector.server, {kind: f"{kind}ListChanged" for kind in _LIST_CHANGED_KINDS.values()}
         notifications: dict[str, JSON] = {flag: True for kind, flag in flags.items() if server.changes(kind)}
-        if self._subscribed_uris:
-            notifications["resourceSubscriptions"] = sorted(self._subscribed_uris)
         while True:
             try:
                 await connection.request("subscriptions/listen", {"notifications": notifications}, {})
@@ -129,20 +131,28 @@ class NotificationListener:
                 logger.exception("a change callback failed")
 
     async def subscribe(self, uri: str) -> None:
+        """
+        Raises:
+            ClientError: too many resources are subscribed to, or the server cannot be reached.
+            PeerError: a server of the handshake era refuses.
+        """
+        if self._connector.server.era is Era.MODERN:
+            self._uri_groups.add(uri)
+            self._subscribed_uris.add(uri)
+            return
         self._subscribed_uris.add(uri)
-        if self._connector.server.era is Era.HANDSHAKE:
-            await self._connector.request("resources/subscribe", {"uri": uri})
-        if self._connector.server.era is Era.MODERN or self._listen_task is None:
+        await self._connector.request("resources/subscribe", {"uri": uri})
+        if self._listen_task is None:
             self.restart()
 
     async def unsubscribe(self, uri: str) -> None:
         self._subscribed_uris.discard(uri)
+        self._uri_groups.discard(uri)
         if self._connector.server.era is Era.HANDSHAKE:
             await self._connector.request("resources/unsubscribe", {"uri": uri})
-        else:
-            self.restart()
 
     async def stop(self) -> None:
+        await self._uri_groups.stop()
         if self._listen_task is not None:
             self._listen_task.cancel()
             await asyncio.wait([self._listen_task])

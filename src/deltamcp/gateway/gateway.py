@@ -15,6 +15,7 @@ from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool
+from deltamcp.catalog.resource import MAX_URI_CHARS
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.catalogue_cache import CatalogueCache, StoredContentLines
@@ -339,6 +340,8 @@ class Gateway:
             self.server.resource_updated(change)
 
     def _find_resource(self, uri: str, principal: Principal, work: Work) -> UpstreamResource | None:
+        if len(uri) > MAX_URI_CHARS:  # nobody can read it
+            return None
         view = self.server.engine.catalog.view(principal)
         found = view.resource_at(uri, principal, work)
         resource = found[0] if found is not None else view.find_unlisted(uri, principal)

@@ -486,16 +486,15 @@ class Upstream:
             raise
 
     async def unsubscribe(self, uri: str, principal: Principal = LOCAL) -> None:
-        """Ends a subscription.
+        """Ends a subscription; at an upstream that is away, it is not begun again.
 
         Raises:
-            ClientError, PeerError, NotReadyError: the upstream cannot be told.
+            ClientError, PeerError: the upstream cannot be told.
         """
         held = self._subscriptions.get(principal.owner)
         if held is not None and uri in held.uris:
             self._forget_subscription(principal, held, uri)
-            client = await held.connection.ready()
-            await client.unsubscribe(uri)
+            await held.connection.unsubscribe(uri)
 
     def _forget_subscription(self, principal: Principal, held: "_Subscriptions", uri: str) -> None:
         held.uris.discard(uri)

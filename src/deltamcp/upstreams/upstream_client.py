@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from deltamcp.client.target import parse_target
-from deltamcp.errors import DeltaError, UnreachableError
+from deltamcp.errors import ClientError, DeltaError, UnreachableError
 from deltamcp.upstreams.backoff import RAN_WELL_SECONDS, wait_seconds
 from deltamcp.upstreams.stderr_lines import StderrLines
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
@@ -129,6 +129,19 @@ class UpstreamClient:
             if was_starting and self._phase is Phase.BACKING_OFF:
                 raise UnreachableError(self._last_error or "")
         return self._client
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Ends a subscription of the client; while the server is away, the client only forgets it.
+
+        Raises:
+            ClientError, PeerError: the server is there, and cannot be told.
+        """
+        was_ready = self.is_ready
+        try:
+            await self._client.unsubscribe(uri)
+        except ClientError:
+            if was_ready:
+                raise
 
     @contextmanager
     def kept(self) -> Iterator[None]:
