@@ -1,25 +1,22 @@
 """Finds tools that a reader, or a model, could take for another upstream's. Pure: does no I/O."""
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from deltamcp.catalog.clean_text import clean
+from deltamcp.gateway.trust.lookalikes import latin, skeleton
 from deltamcp.upstreams.upstream_catalogue import MAX_NAME_CHARS
 from deltamcp.values import JSON
 from deltamcp.work import Work, WorkLimitError
 
-_LOOKALIKES = {
-    "a": "аαɑ", "b": "ЬƄ", "c": "сϲ", "d": "ԁ", "e": "еє", "g": "ɡ", "h": "һ", "j": "ј", "k": "κк",
-    "l": "ӏǀ|1iіιɩı", "m": "м", "n": "ո", "o": "оοσ0", "p": "рρ", "q": "ԛ", "r": "г", "s": "ѕ5", "t": "тτ", "u": "υս",
-    "v": "νѵ", "w": "ԝω", "x": "хχ", "y": "уγү", "z": "ᴢ",
-}  # fmt: skip
-"""Cyrillic, Greek, Armenian and other characters, and digits, that look like a Latin letter; UTS #39 has them all."""
-_SKELETONS = str.maketrans(
-    {lookalike: letter for letter, lookalikes in _LOOKALIKES.items() for lookalike in lookalikes}
-)
 _WORD = re.compile(r"[^\W\d_]+|\d+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_STYLE = re.compile(
+    r"[a-z0-9]+(?:[_./-][a-z0-9]+)*|[A-Z0-9]+(?:[_./-][A-Z0-9]+)*"
+    r"|[a-z0-9]+(?:[A-Z][a-z0-9]*)*|(?:[A-Z][a-z0-9]*)+|[A-Z][a-z0-9]*(?:[_./-][A-Z][a-z0-9]*)*"
+)
+"""The ways in which servers join words: `read_file`, `READ_FILE`, `readFile`, `ReadFile`, `Read_File`."""
 _MIN_EDITED_CHARS = 7
 """The characters of the shortest names of which one character may differ."""
 _MIN_EDITED_WORD_CHARS, _MIN_EXCHANGED_WORD_CHARS = 5, 7
@@ -32,12 +29,13 @@ _TAKEOVER = re.compile(
 """What a description says that wants its tool used in place of another, or ahead of it."""
 _TAKEOVER_CHARS = 160
 """How far from such words the name of the other tool may be."""
-_MAX_DESCRIPTION_CHARS = 20_000
+_TEXT_KEYS = ("description", "title")
+_MAX_TEXT_CHARS = 20_000
 _NAME = re.compile(r"[\w.-]{4,}")
 _TEXT_CHARS_PER_STEP = 16
 _MAX_STEPS = 200_000
 """The work of a comparison of all upstreams: a second in a thread, and 27 MB meanwhile. 1,531 tools of 56 published
-servers take 55,000. An upstream that lists more than its share is compared in part; others are not affected."""
+servers take 91,000. An upstream that lists more than its share is compared in part; others are not affected."""
 
 
 class Imitation(NamedTuple):
@@ -74,13 +72,6 @@ class _Named(NamedTuple):
     skeleton: str
 
 
-def skeleton(name: str) -> str:
-    """Returns what a reader sees of a name at a glance: no case, no separators, one letter for all that look alike."""
-    folded = unicodedata.normalize("NFKC", name).casefold().translate(_SKELETONS)
-    decomposed = unicodedata.normalize("NFKD", folded)
-    return "".join(char for char in decomposed if char.isalnum()).replace("rn", "m").replace("vv", "w")
-
-
 def compare_tools(tools: Mapping[str, Sequence[Mapping[str, JSON]]]) -> Comparison:
     """Finds the tools of upstreams, given in the order of the configuration, that imitate one of another upstream.
 
@@ -94,7 +85,13 @@ def compare_tools(tools: Mapping[str, Sequence[Mapping[str, JSON]]]) -> Comparis
         if len(name := str(tool.get("name"))) <= MAX_NAME_CHARS
     ]
     shares = _Shares(tools, named)
-    alike = (*_takeovers(tools, named, shares), *_alike(named), *_misspelt(named, shares), *_full_names(named))
+    alike = (
+        *_takeovers(tools, named, shares),
+        *_titles(tools, named),
+        *_alike(named),
+        *_misspelt(named, shares),
+        *_full_names(named),
+    )
     found = {(one.upstream, one.tool): one for one in alike}
     return Comparison(list(found.values()), shares.unfinished)
 
@@ -137,11 +134,11 @@ def _alike(named: Sequence[_Named]) -> Iterator[Imitation]:
     """Yields names that differ and look the same."""
     for alike in _by_skeleton(named).values():
         if len(alike) > 1:
-            first = next((one for one in alike if one.name.isascii()), alike[0])
+            plain = (one for one in alike if _STYLE.fullmatch(one.name))
+            first = next(plain, next((one for one in alike if one.name.isascii()), alike[0]))
             for one in alike:
-                # Servers join words in many ways: `read_file`, `readFile`.
-                is_other_style = one.name.isascii() and _words(one.name) == _words(first.name)
-                if one.upstream != first.upstream and not is_other_style:
+                is_other_style = _STYLE.fullmatch(one.name) and _words(one.name) == _words(first.name)
+                if one.upstream != first.upstream and one.name != first.name and not is_other_style:
                     yield Imitation(one.upstream, one.name, first.upstream, first.name, "looks like")
 
 
@@ -208,7 +205,7 @@ def _full_names(named: Sequence[_Named]) -> Iterator[Imitation]:
 def _takeovers(
     tools: Mapping[str, Sequence[Mapping[str, JSON]]], named: Sequence[_Named], shares: _Shares
 ) -> Iterator[Imitation]:
-    """Yields tools whose description says to use them in place of another upstream's tool, or ahead of it."""
+    """Yields tools whose texts say to use them in place of another upstream's tool, or ahead of it."""
     owners: dict[str, set[str]] = {}
     for one in named:
         owners.setdefault(one.name, set()).add(one.upstream)
@@ -237,6 +234,42 @@ def _text_steps(text: str) -> int:
     return 1 + len(text) // _TEXT_CHARS_PER_STEP
 
 
+def _titles(tools: Mapping[str, Sequence[Mapping[str, JSON]]], named: Sequence[_Named]) -> Iterator[Imitation]:
+    """Yields tools whose titles have characters that make them look like the name or the title of another's tool."""
+    titles = [
+        _Named(upstream, str(tool.get("name")), skeleton(title))
+        for upstream, listed in tools.items()
+        for tool in listed
+        for title in _own_titles(tool)
+    ]
+    known = {one.skeleton: one for one in reversed((*named, *titles))}
+    for upstream, listed in tools.items():
+        for tool in listed:
+            for title in _own_titles(tool):
+                other = None if latin(title) == title else known.get(skeleton(title))
+                if other is not None and other.upstream != upstream:
+                    yield Imitation(
+                        upstream, str(tool.get("name")), other.upstream, other.name, "has a title that looks like"
+                    )
+
+
+def _own_titles(tool: Mapping[str, JSON]) -> Iterator[str]:
+    annotations = tool.get("annotations")
+    for title in (tool.get("title"), annotations.get("title") if isinstance(annotations, dict) else None):
+        if isinstance(title, str) and len(title) <= MAX_NAME_CHARS:
+            yield title
+
+
 def _text(tool: Mapping[str, JSON]) -> str:
-    description: Any = tool.get("description")
-    return description[:_MAX_DESCRIPTION_CHARS] if isinstance(description, str) else ""
+    """Returns what a tool says of itself and of its parameters, as a reader sees it."""
+    texts: list[str] = []
+    left = _MAX_TEXT_CHARS
+    values: list[JSON] = [tool]
+    for value in values:  # which grows meanwhile
+        for key, child in value.items() if isinstance(value, dict) else ((None, child) for child in value):
+            if isinstance(child, dict | list):
+                values.append(child)
+            elif isinstance(child, str) and key in _TEXT_KEYS and left > 0:
+                texts.append(child[:left])
+                left -= len(child)
+    return " ".join(latin(clean("\n".join(texts))).split())
