@@ -7,6 +7,8 @@ import pytest
 
 from deltamcp.gateway.config import GatewayConfig
 from deltamcp.gateway.gateway import Gateway
+from deltamcp.runtime.secrets import Secrets
+from deltamcp.upstreams.relayed_messages import RelayedMessages
 from tests.support import fake_stdio
 from tests.support.conditions import wait_until
 from tests.support.era_client import ERAS
@@ -187,3 +189,17 @@ async def test_without_one_client_to_ask_the_operators_roots_are_told(
 def _roots_heard(log: Path) -> list[Any]:
     answers = [message for message in fake_stdio.messages(log) if message.get("id") == "roots"]
     return [message.get("result") for message in answers]
+
+
+def test_a_log_message_is_cut_or_left_out_although_no_secret_is_searched_for() -> None:
+    messages = RelayedMessages("fake", Secrets([]))
+    shown = messages.log({"level": "error", "data": "é\ufe0f" * 1_000_000, "logger": "a" * 1_000})
+    assert shown is not None and len(str(shown["data"])) == 32_000 and len(str(shown["logger"])) < 100
+    assert messages.log({"level": "error", "data": ["a" * 2_000_000]}) is None
+
+
+def test_a_log_message_that_is_cut_shows_no_beginning_of_a_secret() -> None:
+    shown = RelayedMessages("fake", Secrets(["secret-123"])).log(
+        {"level": "error", "data": "a" * 31_995 + "secret-123"}
+    )
+    assert shown is not None and "sec" not in str(shown["data"])

@@ -323,3 +323,21 @@ def test_no_text_of_an_upstream_begins_a_line_of_a_question(message: str, name: 
     first, *further = shown.params["message"].splitlines()
     assert first.startswith("[server ") and " asks]" in first
     assert all(line.startswith("|") for line in further)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("elicitation/create", {"message": "é\ufe0f" * 100_000, "requestedSchema": FORM}),
+        ("elicitation/create", {"mode": "url", "message": "?", "url": f"https://example.com/{'a' * 100_000}"}),
+        ("elicitation/create", {"message": "?", "requestedSchema": {**FORM, "title": "é\ufe0f" * 100_000}}),
+        ("elicitation/create", {"message": "?", "requestedSchema": {**FORM, "é" * 100_001: 1}}),
+        ("elicitation/create", {"message": "?", "requestedSchema": {**FORM, "enum": ["é" * 100_001]}}),
+        ("elicitation/create", {"message": "?", "requestedSchema": {**FORM, "enumNames": ["é" * 50_001] * 2}}),
+        ("sampling/createMessage", {"messages": [], "maxTokens": 5, "systemPrompt": "é\ufe0f" * 100_000}),
+    ],
+    ids=["message", "url", "title", "name", "choice", "names of choices", "system prompt"],
+)
+def test_so_much_is_not_asked_although_no_secret_is_searched_for(method: str, params: dict[str, Any]) -> None:
+    with pytest.raises(PeerError, match="too large to be passed on"):
+        RelayedMessages("fake", Secrets([])).question(method, params, TERMS)

@@ -16,11 +16,15 @@ from deltamcp.dialects.methods import LOG_LEVELS
 from deltamcp.errors import FAULTS, Fault, InputDeclinedError, PeerError
 from deltamcp.runtime.secrets import Secrets
 from deltamcp.values import JSON, Era, InputRequest, Terms
+from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
 _INVALID_PARAMS = FAULTS[Fault.INVALID_PARAMS].handshake
 _MAX_STEPS = 100_000
-"""The work of a search for secrets in what an upstream sends; what takes more is not passed on."""
+"""The work of a search for secrets in what an upstream sends, and the characters that people are shown of a question;
+what takes more is not passed on."""
+_MAX_LOG_CHARS, _MAX_LOG_BYTES = 32_000, 1_000_000
+"""What is passed on of a log message that is a text; and of any other, which is left out if it is larger."""
 _MAX_PROGRESS_CHARS = 4_000
 _MAX_NAME_CHARS = 80
 _GAP = re.compile(r"[^\S\n]{5,}")
@@ -88,14 +92,15 @@ class RelayedMessages:
         message, url = shown.get("message", ""), params.get("url")
         if not isinstance(message, str):
             raise PeerError(_INVALID_PARAMS, "message must be a text.")
-        shown["message"] = self._question_text(message)
+        work = Work(_MAX_STEPS)
+        shown["message"] = self._question_text(message, work)
         if isinstance(url, str):
+            work.spend(len(url))
             if clean(url) != url or any(map(str.isspace, url)):
                 raise PeerError(_INVALID_PARAMS, "The URL has characters that no URL has.")
             if not self._redacts_data:  # else the user could not open it
                 shown["url"] = url
         if "requestedSchema" in shown:
-            work = Work(_MAX_STEPS)
             shown["requestedSchema"] = _shown_schema(shown["requestedSchema"], work)
         return shown
 
@@ -106,28 +111,37 @@ class RelayedMessages:
         if self._redacts_data:
             shown = self._credentials.redact_result(shown, Work(4 * _MAX_STEPS))
         prompt = shown.get("systemPrompt")
-        text = clean(self._credentials.redact(prompt)) if isinstance(prompt, str) else ""
-        return {**shown, "systemPrompt": f"[server {self._name} asks] {text}".rstrip()}
+        text = prompt if isinstance(prompt, str) else ""
+        Work(_MAX_STEPS).spend(len(text))
+        return {
+            **shown,
+            "systemPrompt": f"[server {self._name} asks] {clean(self._credentials.redact(text))}".rstrip(),
+        }
 
-    def _question_text(self, text: str) -> str:
-        return f"[server {self._name} asks] {_marked_text(text)}".rstrip()
+    def _question_text(self, text: str, work: Work) -> str:
+        return f"[server {self._name} asks] {_counted_text(text, work)}".rstrip()
 
     def progress(self, message: str | None) -> str | None:
         """Returns what the upstream says of its progress, with its name."""
         if message is None:
             return None
-        is_whole = len(message) <= _MAX_PROGRESS_CHARS
-        text = self._credentials.redact_excerpt(message[:_MAX_PROGRESS_CHARS], is_whole, _MAX_PROGRESS_CHARS)
-        return f"{self._name}: {_marked_text(text)}"
+        return f"{self._name}: {_marked_text(self._excerpt(message, _MAX_PROGRESS_CHARS))}"
+
+    def _excerpt(self, text: str, max_chars: int) -> str:
+        return self._credentials.redact_excerpt(text[:max_chars], len(text) <= max_chars, max_chars)
 
     def log(self, params: Mapping[str, JSON]) -> dict[str, JSON] | None:
         """Returns a log message of the upstream with its name before that of the logger; None if it is too large."""
-        logger = params.get("logger")
+        logger, data = params.get("logger"), params.get("data")
+        if isinstance(data, str):
+            params = {**params, "data": self._excerpt(data, _MAX_LOG_CHARS)}
+        if len(jsonrpc.encode(params)) > _MAX_LOG_BYTES:
+            return None
         try:
             shown: dict[str, JSON] = self._credentials.redact_result(dict(params), Work(_MAX_STEPS))
         except WorkLimitError:
             return None
-        name = visible_line(shown["logger"]) if isinstance(logger, str) and logger else ""
+        name = visible_line(shown["logger"][:_MAX_NAME_CHARS]) if isinstance(logger, str) and logger else ""
         shown["logger"] = f"{self._name}/{name}" if name and name != self._name else self._name
         if isinstance(shown.get("data"), str):
             shown["data"] = _marked_text(shown["data"])
@@ -145,26 +159,38 @@ def _marked_text(text: str) -> str:
     return _GAP.sub("    ", clean(text)).replace("\n", "\n| ")
 
 
+def _counted_text(text: str, work: Work) -> str:
+    """
+    Raises:
+        WorkLimitError: the text is too long.
+    """
+    work.spend(len(text))  # each may be a character that is looked at by itself
+    return _marked_text(text)
+
+
 def _shown_schema(schema: Any, work: Work) -> Any:
     """Returns the schema of a form with all texts as people can be shown them.
 
     Raises:
+        WorkLimitError: it is too large.
         PeerError: a name or a choice, which clients send back as they are, has hidden characters or several lines.
     """
     work.spend()
     match schema:
         case dict():
             for text in (*schema, *_choices(schema)):
-                if isinstance(text, str) and _marked_text(text) != text:
+                if isinstance(text, str) and _counted_text(text, work) != text:
                     raise PeerError(_INVALID_PARAMS, "requestedSchema has names or choices with hidden characters.")
             return {
-                key: _marked_text(value)
+                key: _counted_text(value, work)
                 if key in _SHOWN_KEYS and isinstance(value, str)
                 else _shown_schema(value, work)
                 for key, value in schema.items()
             }
         case list():
-            return [_marked_text(value) if isinstance(value, str) else _shown_schema(value, work) for value in schema]
+            return [
+                _counted_text(value, work) if isinstance(value, str) else _shown_schema(value, work) for value in schema
+            ]
         case _:
             return schema
 
