@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.catalog import discovery
+from deltamcp.catalog import clean_text, discovery, parameter_text, tool_text
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.clean_text import clean
 from deltamcp.catalog.disclosure import Disclosure
@@ -116,3 +116,16 @@ def test_huge_texts_are_cut():
     notes, full, _, unknown, *others = texts_of(hostile_tool("word " * 50_000))
     assert tokens.count(full) < 60_000
     assert all(tokens.count(text) < 1000 for text in (notes, unknown, *others))
+
+
+def test_choices_and_limits_are_cut_before_their_hidden_characters_are_written(monkeypatch):
+    lengths = []
+    for name in ("visible", "visible_line"):
+        real = getattr(clean_text, name)
+        monkeypatch.setattr(parameter_text, name, lambda text, real=real: lengths.append(len(text)) or real(text))
+    text = "é\ufe0f" * 50_000
+    field = {"type": "string", "enum": [text], "pattern": text, "format": text, "default": text, "examples": [text]}
+    tool = {"name": "add", "inputSchema": {"properties": {text: field, "b": {"const": text}}}}
+    for write in (tool_text.signature_with_notes, tool_text.full_text):
+        assert write(tool)
+    assert 0 < max(lengths) < 5_000

@@ -1,6 +1,7 @@
 """The gateway's instructions: those of its upstreams, cleaned and bounded."""
 
 from deltamcp import connect, count_tokens
+from deltamcp.gateway import gateway_instructions as module
 from deltamcp.gateway.gateway_instructions import gateway_instructions
 from tests.support.listing_upstream import ListingUpstream, gateway
 
@@ -9,6 +10,14 @@ def test_of_one_upstream_they_are_passed_on_without_hidden_characters():
     assert gateway_instructions({"one": "Use a.\n\nThen b.\u202e"}) == "Use a.\n\nThen b."
     assert len(gateway_instructions({"one": "word " * 10_000}) or "") <= 2_000
     assert gateway_instructions({"one": ""}) is None
+
+
+def test_a_long_text_is_cut_before_it_is_cleaned(monkeypatch):
+    cleaned = []
+    monkeypatch.setattr(module, "clean", lambda text: cleaned.append(len(text)) or text)
+    for names in ("a", "ab"):
+        assert gateway_instructions(dict.fromkeys(names, "é\ufe0f" * 1_000_000))
+    assert max(cleaned) <= 4_000
 
 
 def test_of_several_each_has_a_line_that_no_other_can_imitate():

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from deltamcp.catalog import excerpt, prose
-from deltamcp.catalog.clean_text import HIDDEN_CLASS, json_text, visible_line
+from deltamcp.catalog.clean_text import HIDDEN_CLASS, visible, visible_line
 from deltamcp.values import JSON
 
 _TYPES = {"string": "str", "integer": "int", "number": "num", "boolean": "bool", "null": "null"}
@@ -525,7 +525,7 @@ def name_text(name: str) -> str:
 
 
 def _constraint_text(value: JSON) -> str:
-    return excerpt.cut(visible_line(str(value)), _MAX_VALUE_CHARS)
+    return excerpt.cut(visible_line(str(value)[: _MAX_VALUE_CHARS + 1]), _MAX_VALUE_CHARS)
 
 
 def _is_null(node: Mapping[str, Any]) -> bool:
@@ -533,4 +533,5 @@ def _is_null(node: Mapping[str, Any]) -> bool:
 
 
 def _json_text(value: JSON, limit: int = _MAX_VALUE_CHARS) -> str:
-    return excerpt.cut(json_text(value), limit)
+    # Escapes make a text longer, so that it can be cut before they are written.
+    return excerpt.cut(visible(msgspec.json.encode(value).decode()[: limit + 1]), limit)

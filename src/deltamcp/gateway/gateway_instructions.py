@@ -19,7 +19,7 @@ def gateway_instructions(texts: Mapping[str, str]) -> str | None:
     Those of the only upstream are passed on up to a length. Of several, each has a line, until there is no room.
     """
     if len(texts) == 1:
-        text = clean(next(iter(texts.values()))).strip()
+        text = clean(next(iter(texts.values()))[: 2 * _ONE_CHARS]).strip()
         return (text if len(text) <= _ONE_CHARS else f"{text[: _ONE_CHARS - 1].rstrip()}…") or None
     lines: list[str] = []
     for name, text in texts.items():
