@@ -1,6 +1,7 @@
 """Texts that meta-tools write of hostile definitions: nothing hidden, and no line that imitates one of ours."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis
@@ -119,10 +120,17 @@ def test_huge_texts_are_cut():
 
 
 def test_choices_and_limits_are_cut_before_their_hidden_characters_are_written(monkeypatch):
-    lengths = []
+    lengths: list[int] = []
+
+    def counted(write: Callable[[str], str]) -> Callable[[str], str]:
+        def write_counted(text: str) -> str:
+            lengths.append(len(text))
+            return write(text)
+
+        return write_counted
+
     for name in ("visible", "visible_line"):
-        real = getattr(clean_text, name)
-        monkeypatch.setattr(parameter_text, name, lambda text, real=real: lengths.append(len(text)) or real(text))
+        monkeypatch.setattr(parameter_text, name, counted(getattr(clean_text, name)))
     text = "é\ufe0f" * 50_000
     field = {"type": "string", "enum": [text], "pattern": text, "format": text, "default": text, "examples": [text]}
     tool = {"name": "add", "inputSchema": {"properties": {text: field, "b": {"const": text}}}}

@@ -13,8 +13,13 @@ def test_of_one_upstream_they_are_passed_on_without_hidden_characters():
 
 
 def test_a_long_text_is_cut_before_it_is_cleaned(monkeypatch):
-    cleaned = []
-    monkeypatch.setattr(module, "clean", lambda text: cleaned.append(len(text)) or text)
+    cleaned: list[int] = []
+
+    def clean(text: str) -> str:
+        cleaned.append(len(text))
+        return text
+
+    monkeypatch.setattr(module, "clean", clean)
     for names in ("a", "ab"):
         assert gateway_instructions(dict.fromkeys(names, "é\ufe0f" * 1_000_000))
     assert max(cleaned) <= 4_000
