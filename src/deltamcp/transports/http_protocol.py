@@ -50,6 +50,9 @@ _UNCUT_BYTES = 4096
 """A larger piece is parsed in cuts, because it may have thousands of requests, which take twenty times its memory."""
 _CUT_BYTES = 1024
 
+_MAX_TRAILERS = 64
+"""The fields after a body, which nobody reads."""
+
 _MAX_COPIED_BODY = 4096
 """A body of up to so many bytes is copied behind its head; a longer one is passed to the socket uncopied."""
 
@@ -155,6 +158,8 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
         is_ending = False
         body_bytes = 0
         """The bytes of the last request's body so far."""
+        trailers = 0
+        """The fields after that body so far."""
         waiting = b""
         """What is parsed when fewer requests wait."""
         running: RequestResponseCycle | None = None
@@ -262,6 +267,15 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
                 self.clear_timer()
                 self.set_timer(in_head)
 
+        def on_header(self, name: bytes, value: bytes) -> None:
+            if "method" not in self.scope:  # uvicorn adds it at the head's end
+                super().on_header(name, value)
+                return
+            # RFC 9110, 6.5.1. uvicorn would add it to the headers, by which a proxy says who its client is.
+            self.trailers += 1
+            if self.trailers > _MAX_TRAILERS:
+                raise ValueError("too many fields after the body")  # which ends the parser's loop
+
         def on_headers_complete(self) -> None:
             # One small piece cannot contain a header section above the limit.
             if self.large_piece or self.message is self.scope:
@@ -272,7 +286,7 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
                 self.beside_bytes = 0
             if len(self.pipeline) >= _MAX_TINY_PIPELINED:
                 raise ValueError("too many pipelined requests")  # which ends the parser's loop
-            self.body_bytes = 0
+            self.body_bytes = self.trailers = 0
             super().on_headers_complete()
             cycle = self.cycle
             if self.is_ending:
