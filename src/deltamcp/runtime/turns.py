@@ -45,7 +45,9 @@ class Turns:
         self._free += 1
 
     def _forget(self, caller: Hashable, turn: "asyncio.Future[None]") -> None:
-        waiting = self._waiting[caller]
+        waiting = self._waiting.get(caller)
+        if waiting is None or turn not in waiting:  # `release` has passed over it
+            return
         waiting.remove(turn)
         if not waiting:
             del self._waiting[caller]
