@@ -14,6 +14,7 @@ from deltamcp.transports.grpc_messages import lite_messages
 from deltamcp.transports.grpc_requests import GrpcRequests, ReceivedMessage
 from deltamcp.values import Failure
 from deltamcp.wire.struct_values import write_struct
+from tests.support.loop_iterations import LoopIterations
 
 LIMITS = Limits(values=1_000)
 
@@ -135,6 +136,14 @@ async def test_small_messages_do_not_wait_for_each_other():
     messages = [ReceivedMessage("ann") for _ in range(20)]
     found = await asyncio.gather(*(receive(requests, write({"x": number}), one) for number, one in enumerate(messages)))
     assert [one["arguments"]["x"] for one in found] == list(range(20)), "though nothing was released"
+
+
+async def test_of_messages_that_take_long_for_their_size_one_is_decoded_in_an_iteration(monkeypatch):
+    iterations, decoded = LoopIterations(), []
+    monkeypatch.setattr(grpc_requests, "_decode", lambda *_: decoded.append(iterations.count))
+    requests, data = GrpcRequests(LIMITS), write({"rows": [[]] * 900})
+    await asyncio.gather(*(read(requests, data, f"address {number}") for number in range(20)))
+    assert len(data) < 16_000 and len(set(decoded)) == 20
 
 
 async def test_decoded_messages_count_for_their_account_until_they_are_released():

@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 from deltamcp.catalog.operation import Operation
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
+from deltamcp.runtime.loop_turns import LoopTurns
 from deltamcp.runtime.quota import Quota
 from deltamcp.runtime.threads import Threads
 from deltamcp.transports.grpc_messages import lite_messages
@@ -19,6 +20,8 @@ from deltamcp.wire.struct_values import StructError, TooManyError, read_struct, 
 
 _MAX_BYTES_AT_ONCE = 16 * 1024
 """A larger message is decoded in a thread, because each may take 100 ms and many may arrive at once."""
+_MAX_BYTES_WITHOUT_TURN = 1024
+"""A larger message, which may take 10 ms, is decoded alone in an iteration of the event loop."""
 _FIELDS_PER_VALUE = 2
 """A value, or a name with its value, is a field of a message that has one field or two."""
 _MORE_FIELDS = 16
@@ -65,6 +68,7 @@ class GrpcRequests:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._decoders = Threads(1)
+        self._turns = LoopTurns(1)
         self._undecoded = Quota(limits.body_bytes, limits.account_share)
         self._decoded = Quota(limits.body_bytes // 2, limits.account_share)
         self._max_fields = _FIELDS_PER_VALUE * limits.values + _MORE_FIELDS
@@ -101,6 +105,8 @@ class GrpcRequests:
         """
         data = message.take_data()
         if len(data) <= _MAX_BYTES_AT_ONCE:
+            if len(data) > _MAX_BYTES_WITHOUT_TURN:
+                await self._turns.take(message.account)
             return _decode(data, operations, self._limits)
         counted = await self._decoders.run(message.account, self._count, {"data": data})
         if isinstance(counted, Failure):
