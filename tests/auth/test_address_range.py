@@ -39,6 +39,7 @@ _EMBEDDED = st.sampled_from(
         ("::", AddressRange.OTHER),
         ("169.254.169.254", AddressRange.OTHER),
         ("fe80::1", AddressRange.OTHER),
+        ("fec0::1", AddressRange.OTHER),
         ("224.0.0.1", AddressRange.OTHER),
         ("ff02::1", AddressRange.OTHER),
         ("240.0.0.1", AddressRange.OTHER),

@@ -19,8 +19,8 @@ class AddressRange(enum.Enum):
     PRIVATE = enum.auto()
     PUBLIC = enum.auto()
     OTHER = enum.auto()
-    """Neither: unspecified, link-local (there clouds have what a machine may know of itself), multicast, reserved, or a
-    way from IPv6 to an IPv4 address that is not public."""
+    """Neither: unspecified, link-local (there clouds have what a machine may know of itself), site-local, multicast,
+    reserved, or a way from IPv6 to an IPv4 address that is not public."""
 
 
 def range_of(address: Address) -> AddressRange:
@@ -31,7 +31,7 @@ def range_of(address: Address) -> AddressRange:
         reached = _reached_ipv4(address)
         if reached is not None:
             return AddressRange.PUBLIC if range_of(reached) is AddressRange.PUBLIC else AddressRange.OTHER
-        if address in _LOCAL_NAT64:
+        if address in _LOCAL_NAT64 or address.is_site_local:
             return AddressRange.OTHER
     elif address in _THIS_NETWORK:
         return AddressRange.OTHER
