@@ -50,6 +50,12 @@ class Story:
                 yield {"row": at}
 
         @server.tool
+        async def spill(size: int) -> str:
+            """Returns one large text."""
+            self.made += 1
+            return "x" * size
+
+        @server.tool
         async def wait() -> str:
             """Waits to be told."""
             self.began.set()
@@ -349,7 +355,7 @@ class SlowReader:
 
 
 PART_BYTES = 100_000
-PARTS = 400
+PARTS = 300
 
 
 async def test_ml_52_a_slow_reader_stops_the_tool_and_does_not_fill_the_memory():
@@ -360,7 +366,7 @@ async def test_ml_52_a_slow_reader_stops_the_tool_and_does_not_fill_the_memory()
         while made != story.made or not made:  # until it stands still
             made = story.made
             await asyncio.sleep(0.2)
-        # The kernel's buffers take some megabytes; the tool makes 40.
+        # The kernel's buffers take some megabytes; the tool makes 30.
         assert made < PARTS / 2
         received = await asyncio.to_thread(reader.read_all)
         assert story.made == PARTS and received > 2 * PARTS * PART_BYTES  # the parts, and the whole
@@ -388,7 +394,7 @@ async def test_a_client_that_reads_nothing_is_closed_after_send_seconds():
 async def test_a_result_for_which_the_client_has_no_room_left_is_an_error():
     story = Story(limits=Limits(response_bytes=1_000_000))
     async with serving(story) as address:
-        stuck = await asyncio.to_thread(SlowReader, address, "pour", {"count": 1, "size": 60_000_000})
+        stuck = await asyncio.to_thread(SlowReader, address, "spill", {"size": 60_000_000})
         with contextlib.closing(stuck):
             await wait_until(lambda: story.made > 0)
             await asyncio.sleep(0.3)
