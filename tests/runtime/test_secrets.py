@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import BlobResource, EmbeddedResource, Image, Text, ToolResult
-from deltamcp.runtime.secrets import Secrets, address_secrets, named_secrets, variable_secrets
-from deltamcp.work import Work, WorkLimitError
+from deltamcp.runtime.secrets import _PART_BYTES, Secrets, address_secrets, named_secrets, variable_secrets
+from deltamcp.work import Work, WorkLimitError, unlimited_work
 from tests.support.secret_encodings import ENCODINGS
 
 SECRET = 'p&/ss "wörd"+1<2>'
@@ -124,3 +124,30 @@ def test_a_variable_is_a_secret_unless_it_is_a_path_or_an_address(value, secrets
 )
 def test_names_and_addresses_tell_of_secrets(found: Any, secrets: set[str]):
     assert set(found) == secrets
+
+
+@pytest.mark.parametrize("before", [0, 1, _PART_BYTES - 10, _PART_BYTES - 4, _PART_BYTES, 2 * _PART_BYTES - 7])
+def test_a_secret_is_found_wherever_the_parts_that_are_searched_end(before: int) -> None:
+    redacted = Secrets(["secret-123"]).redact_result(["a" * before + "secret-123" + "a" * 10], unlimited_work())
+    assert redacted == ["a" * before + "..." + "a" * 10]
+
+
+def test_a_large_value_is_searched_in_parts() -> None:
+    class Part(bytes):
+        def __getitem__(self, place: Any) -> Any:
+            found = super().__getitem__(place)
+            sizes.append(len(found))
+            return found
+
+    sizes: list[int] = []
+    assert not Secrets(["secret-123"])._is_in(Part(b"a" * 5 * _PART_BYTES))
+    assert len(sizes) == 5 and max(sizes) < _PART_BYTES + 100
+
+
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}])
+def test_what_is_nested_too_deeply_to_be_searched_is_refused(wrap: Any) -> None:
+    value: Any = "secret-123"
+    for _ in range(850):
+        value = wrap(value)
+    with pytest.raises(WorkLimitError):
+        Secrets(["secret-123"]).redact_result(value, unlimited_work())

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from deltamcp.values import Text, ToolResult
-from deltamcp.work import Work
+from deltamcp.work import Work, WorkLimitError
 
 MIN_SECRET_CHARS = 6
 """Shorter secrets are not removed, as they would match in too many places."""
@@ -31,6 +31,8 @@ _SECRET_NAME = re.compile(
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _JSON_CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _MARK = "..."
+_PART_BYTES = 256 * 1024
+"""What is searched at once, some 0.1 ms."""
 
 
 class Secrets:
@@ -98,7 +100,7 @@ class Secrets:
         """Returns a result without the secrets: JSON, bytes, content, or a `ToolResult`.
 
         Raises:
-            WorkLimitError: the result is too large.
+            WorkLimitError: the result is too large, or nested too deeply.
         """
         if not self._spellings:
             return result
@@ -114,9 +116,22 @@ class Secrets:
             return self._redact_text(result, work)
         encoded = msgspec.json.encode(result)
         work.scan(len(encoded) * len(self._spellings))
-        if not any(spelling in encoded for spelling in self._spellings_in_json):
+        if not self._is_in(encoded):
             return result
-        return self._redact_value(result, work)
+        try:
+            return self._redact_value(result, work)
+        except RecursionError:
+            raise WorkLimitError("This is nested too deeply to be searched for secrets.") from None
+
+    def _is_in(self, encoded: bytes) -> bool:
+        """Whether a secret is in JSON; in parts, because no other thread runs during one search."""
+        longest = max(map(len, self._spellings_in_json))
+        return any(
+            spelling in part
+            for start in range(0, len(encoded), _PART_BYTES)
+            for part in (encoded[start : start + _PART_BYTES + longest],)
+            for spelling in self._spellings_in_json
+        )
 
     def _redact_text(self, text: str, work: Work) -> str:
         work.scan(len(text) * len(self._spellings))
