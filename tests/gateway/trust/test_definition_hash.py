@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from deltamcp.gateway.trust.definition_hash import Variance, definition_hash, varying_numbers
+from deltamcp.values import JSON
 
 PLACE = "/tools/search"
 TOOL = {
@@ -173,3 +174,15 @@ def test_equal_numbers_are_equal_however_they_are_written():
 @pytest.mark.parametrize("odd", [10**400, "\ud800"])
 def test_what_canonical_json_cannot_write_has_a_hash_too(odd):
     assert hash_of({"x": odd}) == hash_of({"x": odd}) != hash_of({"x": 1})
+
+
+@pytest.mark.parametrize("key", ["properties", "items", "x"])
+def test_what_is_nested_as_deeply_as_a_message_may_be_is_compared(key: str) -> None:
+    def nested(leaf: str) -> JSON:
+        value: JSON = leaf
+        for _ in range(890):
+            value = {key: value}
+        return {"name": "deep", "inputSchema": {"type": "object", "properties": {"a": value}, "x": value}}
+
+    hashes = {definition_hash("/tools/deep", nested(leaf), Variance()) for leaf in ("one", "one", "two")}
+    assert len(hashes) == 2

@@ -56,11 +56,17 @@ def definition_hash(place: str, definition: JSON, variance: Variance) -> str:
         return sha256_digest(encode_canonical(form))
     except ValueError:  # a number that no double can hold, or half of a character
         return sha256_digest(json.dumps(form, sort_keys=True).encode())
+    except RecursionError:
+        return sha256_digest(msgspec.json.encode(form, order="sorted"))
 
 
 def definition_form(place: str, definition: JSON, variance: Variance) -> JSON:
-    """Returns a definition in the form in which those that say the same are equal."""
-    return _Form(variance).of(place, definition)
+    """Returns a definition in the form in which those that say the same are equal; one that is nested too deeply for
+    that counts as it is written."""
+    try:
+        return _Form(variance).of(place, definition)
+    except RecursionError:
+        return definition
 
 
 def is_identical(definition: JSON, other: JSON) -> bool:
