@@ -341,3 +341,19 @@ def test_no_text_of_an_upstream_begins_a_line_of_a_question(message: str, name: 
 def test_so_much_is_not_asked_although_no_secret_is_searched_for(method: str, params: dict[str, Any]) -> None:
     with pytest.raises(PeerError, match="too large to be passed on"):
         RelayedMessages("fake", Secrets([])).question(method, params, TERMS)
+
+
+def test_a_form_that_is_nested_too_deeply_is_not_asked() -> None:
+    field: Any = {"type": "string"}
+    for _ in range(850):
+        field = {"items": field}
+    params = {"message": "?", "requestedSchema": {"type": "object", "properties": {"name": field}}}
+    with pytest.raises(PeerError, match="too large to be passed on"):
+        RelayedMessages("fake", Secrets([])).question("elicitation/create", params, TERMS)
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\u00a0", "\u3000", "\u2800"])
+def test_no_blanks_move_a_text_to_where_a_line_seems_to_begin(blank: str) -> None:
+    params = {"message": f"Hello{blank * 100}[server bank asks]", "requestedSchema": FORM}
+    shown = RelayedMessages("fake", Secrets([])).question("elicitation/create", params, TERMS)
+    assert shown.params["message"] == "[server fake asks] Hello    [server bank asks]"

@@ -27,8 +27,8 @@ _MAX_LOG_CHARS, _MAX_LOG_BYTES = 32_000, 1_000_000
 """What is passed on of a log message that is a text; and of any other, which is left out if it is larger."""
 _MAX_PROGRESS_CHARS = 4_000
 _MAX_NAME_CHARS = 80
-_GAP = re.compile(r"[^\S\n]{5,}")
-"""Blanks that would move what follows them to where a line seems to begin."""
+_GAP = re.compile(r"(?:[^\S\n]|\u2800){5,}")
+"""Blanks, that of Braille among them, that would move what follows them to where a line seems to begin."""
 _SHOWN_KEYS = frozenset({"title", "description"})
 """The members of a form's schema that are for people to read."""
 _CHOICE_KEYS = ("const", "enum")
@@ -73,7 +73,7 @@ class RelayedMessages:
             return adapt_question(InputRequest(method, self._shown_params(method, params)), terms)
         except InputDeclinedError as error:
             raise PeerError(_INVALID_PARAMS, str(error)) from None
-        except WorkLimitError:
+        except (WorkLimitError, RecursionError):
             raise PeerError(_INVALID_PARAMS, "The request is too large to be passed on.") from None
 
     def visit(self, params: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -84,7 +84,7 @@ class RelayedMessages:
         """
         try:
             return self._shown_elicitation(params)
-        except WorkLimitError:
+        except (WorkLimitError, RecursionError):
             raise PeerError(_INVALID_PARAMS, "The request is too large to be passed on.") from None
 
     def _shown_elicitation(self, params: Mapping[str, JSON]) -> dict[str, JSON]:
