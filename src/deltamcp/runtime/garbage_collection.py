@@ -4,13 +4,16 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+_MANY_OBJECTS = 50_000
+"""So many new objects take some 20 ms to be searched, in which no thread runs."""
+
 
 @contextlib.contextmanager
 def collection_paused() -> Iterator[None]:
     """Pauses it where much is made that stays: modules, items of large lists, or what is decoded from a file.
 
-    What was made is then taken for old, so that no search goes through it at once: with 500,000 objects it takes 0.2 s,
-    in which no thread runs.
+    Very many objects are then taken for old, so that no search goes through them at once. Fewer stay young: garbage that
+    is taken for old is found only by a search of everything, which Python puts off until much more was made.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -18,6 +21,7 @@ def collection_paused() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            gc.freeze()
-            gc.unfreeze()
+            if gc.get_count()[0] > _MANY_OBJECTS:
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
