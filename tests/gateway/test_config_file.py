@@ -229,3 +229,14 @@ def test_a_name_that_is_taken_by_another_server_gets_a_number(tmp_path):
     document = {"mcpServers": {"x": {"command": "1"}}, "projects": projects}
     found = read_gateway_file(write(tmp_path, ".claude.json", document))
     assert [one.name for one in found.config.upstreams] == ["x", "x-2", "x-3"]
+
+
+@pytest.mark.parametrize("suffix", ["json", "toml"])
+def test_a_server_whose_name_could_forge_a_line_is_left_out(tmp_path, suffix):
+    servers = {"bank\n\x1b[2J": {"command": "evil"}, "b\u202eank": {"command": "evil"}, "Größe 1": {"command": "good"}}
+    path = tmp_path / f"servers.{suffix}"
+    tables = [f"[servers.{json.dumps(name)}]\ncommand = {json.dumps(one['command'])}" for name, one in servers.items()]
+    path.write_text(json.dumps({"mcpServers": servers}) if suffix == "json" else "\n".join(tables))
+    found = read_gateway_file(path)
+    assert [one.name for one in found.config.upstreams] == ["Größe 1"]
+    assert [one.name for one in found.skipped] == ["bank\\n\\u001b[2J", "b\\u202eank"]

@@ -18,7 +18,7 @@ from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_file import GatewayFile
 from deltamcp.gateway.trust.approvals import Approvals, load
 from deltamcp.gateway.trust.imitation import compare_tools, similar_upstreams
-from deltamcp.gateway.trust.review import review
+from deltamcp.gateway.trust.review import approve_command, review
 from deltamcp.gateway.upstream_items import is_offered
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
@@ -88,7 +88,7 @@ def _trust_sentences(checked: Sequence[CheckedUpstream]) -> Iterator[str]:
             continue
         withheld = review(one.config, one.catalogue, record).withheld
         if withheld:
-            command = f"delta-mcp approve {one.config.name}"
+            command = approve_command(one.config.name)
             yield f"{one.config.name}: the gateway keeps out {len(withheld)} of what it lists, which changed: {command}"
     yield from similar_upstreams([one.config.name for one in checked])
     listed = {one.config.name: one.catalogue.tools for one in checked if one.catalogue is not None}

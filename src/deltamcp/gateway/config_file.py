@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.client.configs import files
 from deltamcp.client.configs.entries import normalize_entry
 from deltamcp.client.configs.files import ConfiguredServer
@@ -44,6 +45,7 @@ _SERVER_FIELDS = frozenset({"name", "entry", "filled"})
 _FILE_FIELDS = frozenset({"upstreams"})
 _FILE_KEYS: Mapping[str, Any] = {"include": str | list[str], "defaults": dict[str, Any], "servers": dict[str, Any]}
 _ITSELF = "it is a gateway of delta-mcp, which would start itself"
+_HIDDEN_NAME = "its name has characters that cannot be seen, or several lines"
 
 
 class SkippedServer(Struct, frozen=True):
@@ -196,10 +198,12 @@ def _make_upstreams(
 ) -> tuple[list[UpstreamConfig], list[SkippedServer]]:
     upstreams, skipped = [], []
     for server in servers:
-        reason = server.skip_reason or (_ITSELF if starts_gateway(server.entry) else None)
+        shown = visible_line(server.name)
+        hidden = None if shown == server.name else _HIDDEN_NAME  # logs and questions name it
+        reason = hidden or server.skip_reason or (_ITSELF if starts_gateway(server.entry) else None)
         if reason is None:
             given = {**defaults, **options.get(server.name, {})}
             upstreams.append(UpstreamConfig(name=server.name, entry=server.entry, filled=server.filled, **given))
         else:
-            skipped.append(SkippedServer(server.name, reason))
+            skipped.append(SkippedServer(shown, reason))
     return upstreams, skipped

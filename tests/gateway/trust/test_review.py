@@ -260,3 +260,14 @@ def test_a_text_in_another_order_stays_out_and_the_line_that_helps_is_told():
 def test_of_other_changes_no_line_is_told(changed):
     reviewed = review(CONFIG, catalogue(changed), seen(tool("find", "red, green")))
     assert len(reviewed.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "typed"),
+    [("books", "books"), ("my books", "'my books'"), ("a; b", "'a; b'"), ("{}", "'{}'"), ("{x", "'{x'")],
+)
+def test_the_command_that_is_told_is_one_for_that_upstream_whatever_its_name(name, typed):
+    config = replace(CONFIG, name=name)
+    known = review(config, catalogue(tool("a")), None).record
+    [note] = review(config, catalogue(tool("a"), tool("b")), known).notes
+    assert note == f"{name} has something new, which is kept out until you approve it: 'b': delta-mcp approve {typed}"

@@ -26,6 +26,7 @@ from deltamcp.gateway.trust.review import (
     KINDS,
     ApprovalRecord,
     Verdict,
+    approve_command,
     kind_of,
     listed_definitions,
     with_varying_numbers,
@@ -125,10 +126,9 @@ class PrincipalReviews:
                 ApprovalRecord(config.name, {}, kinds=KINDS),
             )
             logger.warning(
-                "%s lists something else than before to a user, which is kept out until you approve it: "
-                "delta-mcp approve %s",
+                "%s lists something else than before to a user, which is kept out until you approve it: %s",
                 config.name,
-                config.name,
+                approve_command(config.name),
             )
         return decision
 

@@ -1,6 +1,7 @@
 """Compares what an upstream lists with what was approved of it, and decides what is offered. Pure: does no I/O."""
 
 import enum
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
@@ -246,7 +247,7 @@ class _Decisions:
 
     def notes(self, listed: dict[str, JSON]) -> Iterator[str]:
         """Yields what happened since the last review; what was told then is not told again."""
-        command = f"delta-mcp approve {self._config.name}"
+        command = approve_command(self._config.name)
         waits = [
             place
             for place, definition in self._waiting.items()
@@ -266,13 +267,18 @@ class _Decisions:
         }
         for sentence, places in told.items():
             if places:
-                yield f"{self._config.name} {sentence.format(_names(places))}"
+                yield f"{self._config.name} {sentence.replace('{}', _names(places), 1)}"
         for place in waits:
             if self.withheld[place] is Verdict.IMITATION:
                 yield f"{self._imitations[place]}, and is kept out until you approve it: {command}"
         for place in [place for place in waits if self.withheld[place] is Verdict.CHANGED][:_MAX_NAMED]:
             if hint := variance_hint(self._record, place, self._waiting[place]):
                 yield f"{self._config.name}: {hint}"
+
+
+def approve_command(upstream: str) -> str:
+    """Returns what the operator types at a shell to see what waits of an upstream."""
+    return f"delta-mcp approve {shlex.quote(upstream)}"
 
 
 def variance_hint(record: ApprovalRecord, place: str, definition: JSON) -> str:
