@@ -12,8 +12,8 @@ _MANY_OBJECTS = 50_000
 def collection_paused() -> Iterator[None]:
     """Pauses it where much is made that stays: modules, items of large lists, or what is decoded from a file.
 
-    Very many objects are then taken for old, so that no search goes through them at once. Fewer stay young: garbage that
-    is taken for old is found only by a search of everything, which Python puts off until much more was made.
+    Very many objects are then taken for old, so that no search goes through them at once. Fewer stay young, because
+    garbage that is taken for old is found only by a search of everything, which Python puts off for long.
     """
     was_enabled = gc.isenabled()
     gc.disable()
