@@ -77,13 +77,13 @@ async def settle(client: RawClient, id_: str, *until: str) -> list[Any]:
 
 async def test_a_task_of_an_upstream_is_a_task_of_the_gateway_with_its_progress(tasks: TaskGateway) -> None:
     async with tasks.client("modern") as client:
-        made = await modern(client, "tools/call", name="render", arguments={"pages": 2})
+        made = await modern(client, "tools/call", name="render", arguments={"pages": 4})
         assert (made["resultType"], made["status"]) == ("task", "working")
         seen = await settle(client, made["taskId"])
-    assert seen[-1]["result"]["content"] == [{"type": "text", "text": "2 pages"}]
+    assert seen[-1]["result"]["content"] == [{"type": "text", "text": "4 pages"}]
     assert RELATED not in seen[-1]["result"].get("_meta", {})
     assert any("page" in one.get("statusMessage", "") for one in seen)
-    assert tasks.log() == ["render 2"]
+    assert tasks.log() == ["render 4"]
 
 
 @pytest.mark.parametrize("front", ERAS)
