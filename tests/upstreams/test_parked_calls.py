@@ -188,6 +188,30 @@ async def test_questions_that_come_soon_after_each_other_are_asked_in_one_round(
     assert (await taken.wait(parked)).fields == {"sum": 2}
 
 
+async def test_large_questions_of_parked_calls_are_bounded_together() -> None:
+    """What those of one account have, and that small ones are parked all the same."""
+    messages, parked = RelayedMessages("fake", Secrets([])), ParkedCalls(60)
+
+    async def ask(megabytes: int) -> None:
+        call = ParkedCall(promised_context(), Deadline(60), messages)
+
+        async def work() -> RawResult:
+            await call.answer("sampling/createMessage", {"messages": ["a" * megabytes * 1_000_000]})
+            raise AssertionError("nobody answers")
+
+        call.start(work())
+        await call.wait(parked)
+
+    for megabytes in (6, 6, 0):
+        with pytest.raises(InputPending):
+            await ask(megabytes)
+    with pytest.raises(UpstreamError, match="Too many calls wait"):
+        await ask(6)
+    with pytest.raises(InputPending):
+        await ask(0)
+    parked.close()
+
+
 # Behind a promise
 
 

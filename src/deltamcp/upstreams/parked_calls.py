@@ -8,7 +8,7 @@ import asyncio
 import secrets
 from collections.abc import Coroutine, Hashable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -17,10 +17,15 @@ from deltamcp.errors import FAULTS, Fault, PeerError, UpstreamError
 from deltamcp.runtime.deadline import Deadline
 from deltamcp.upstreams.relayed_messages import RelayedMessages, request_owner
 from deltamcp.values import JSON, InputRequest, RawResult
+from deltamcp.wire import jsonrpc
 
 _MAX_PER_ACCOUNT = 32
 _MAX_CALLS = 512
 """A parked call is a task here and a call in progress at its upstream."""
+_SMALL_BYTES = 64 * 1024
+_MAX_BYTES_PER_ACCOUNT = 16 * 1024 * 1024
+_MAX_BYTES = 48 * 1024 * 1024
+"""What the questions of parked calls that are not small may have; one is a message of at most 16 MB."""
 _TOGETHER_SECONDS = 0.05
 """How long an upstream that has asked may take to ask more, so that its user answers all of it in one round."""
 _GONE = "The server no longer waits for the answer to its question, so nothing more was done; make the call again."
@@ -152,13 +157,20 @@ class ParkedCall:
             self._task.cancel()
 
 
+class _Parked(NamedTuple):
+    call: ParkedCall
+    timer: asyncio.TimerHandle
+    size: int
+    """The bytes of its questions; 0 if these are small."""
+
+
 class ParkedCalls:
     """The parked calls of this process."""
 
     def __init__(self, seconds: float) -> None:
         """`seconds` is how long a call waits for the caller's answer."""
         self._seconds = seconds
-        self._calls: dict[str, tuple[ParkedCall, asyncio.TimerHandle]] = {}
+        self._calls: dict[str, _Parked] = {}
 
     def park(self, call: ParkedCall) -> str:
         """Keeps a call, and returns the id by which it is resumed, once.
@@ -166,12 +178,18 @@ class ParkedCalls:
         Raises:
             UpstreamError: too many calls are parked; this one is cancelled.
         """
-        of_account = sum(other.account == call.account for other, _ in self._calls.values())
-        if len(self._calls) >= _MAX_CALLS or of_account >= _MAX_PER_ACCOUNT:
-            call.cancel()
-            raise UpstreamError(_TOO_MANY, retryable=True)
+        size = sum(len(jsonrpc.encode(question.params)) for question in call.questions.values())
+        size = size if size > _SMALL_BYTES else 0
+        every = list(self._calls.values())
+        own = [other for other in every if other.call.account == call.account]
+        bounds = ((every, _MAX_CALLS, _MAX_BYTES), (own, _MAX_PER_ACCOUNT, _MAX_BYTES_PER_ACCOUNT))
+        for others, count, size_of_all in bounds:
+            if len(others) >= count or (size and size + sum(other.size for other in others) > size_of_all):
+                call.cancel()
+                raise UpstreamError(_TOO_MANY, retryable=True)
         id_ = secrets.token_urlsafe(16)
-        self._calls[id_] = call, asyncio.get_running_loop().call_later(self._seconds, self.drop, id_)
+        timer = asyncio.get_running_loop().call_later(self._seconds, self.drop, id_)
+        self._calls[id_] = _Parked(call, timer, size)
         return id_
 
     def take(self, id_: JSON) -> ParkedCall:
@@ -183,9 +201,8 @@ class ParkedCalls:
         found = self._calls.pop(id_, None) if isinstance(id_, str) else None
         if found is None:
             raise UpstreamError(_GONE, retryable=True)
-        call, timer = found
-        timer.cancel()
-        return call
+        found.timer.cancel()
+        return found.call
 
     def drop(self, id_: JSON) -> None:
         """Cancels a call, if it is parked here."""
@@ -194,9 +211,9 @@ class ParkedCalls:
 
     def close(self) -> None:
         """Cancels all of them."""
-        for call, timer in self._calls.values():
-            timer.cancel()
-            call.cancel()
+        for parked in self._calls.values():
+            parked.timer.cancel()
+            parked.call.cancel()
         self._calls.clear()
 
 
