@@ -3,12 +3,11 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Awaitable, Callable, Iterator
 
 import grpc
 
 from bench.fuzz.grpc_cases import METHODS, GrpcCase, make_connection_bytes, make_message_case
-from bench.fuzz.sender import CONNECTIONS, DEADLINE_SECONDS, QUIET_SECONDS
+from bench.fuzz.sender import QUIET_SECONDS, send_each
 from bench.fuzz.verdict import FuzzTally
 
 _WRONG = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -27,24 +26,10 @@ class GrpcSender:
     async def send_messages(self, numbers: range) -> None:
         options = [("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self._port}", options=options) as channel:
-            await self._send_all("grpc", numbers, lambda number: self._send_message(channel, number))
+            await send_each(self._tally, "grpc", numbers, lambda number: self._send_message(channel, number))
 
     async def send_connections(self, numbers: range) -> None:
-        await self._send_all("frames", numbers, self._send_bytes)
-
-    async def _send_all(self, kind: str, numbers: range, send: Callable[[int], Awaitable[None]]) -> None:
-        shared = iter(numbers)
-        await asyncio.gather(*(self._send_some(kind, shared, send) for _ in range(CONNECTIONS)))
-
-    async def _send_some(self, kind: str, numbers: Iterator[int], send: Callable[[int], Awaitable[None]]) -> None:
-        for number in numbers:
-            try:
-                async with asyncio.timeout(DEADLINE_SECONDS):
-                    await send(number)
-            except TimeoutError:
-                self._tally.report(kind, number, "neither answered nor closed in time")
-            except OSError as error:
-                self._tally.report(kind, number, f"{type(error).__name__}: {error}")
+        await send_each(self._tally, "frames", numbers, self._send_bytes)
 
     async def _send_message(self, channel: grpc.aio.Channel, number: int) -> None:
         case = make_message_case(self._seed, number)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from bench import messages
@@ -52,18 +52,7 @@ class FuzzSender:
         left = iter(numbers)
         while batch := list(itertools.islice(left, REFRESH_CASES)):
             self._known = await self._refresh()
-            shared = iter(batch)
-            await asyncio.gather(*(self._send_some(kind, shared, send) for _ in range(CONNECTIONS)))
-
-    async def _send_some(self, kind: str, numbers: Iterator[int], send: Callable[[int], Awaitable[None]]) -> None:
-        for number in numbers:
-            try:
-                async with asyncio.timeout(DEADLINE_SECONDS):
-                    await send(number)
-            except TimeoutError:
-                self._tally.report(kind, number, "neither answered nor closed in time")
-            except OSError as error:
-                self._tally.report(kind, number, f"{type(error).__name__}: {error}")
+            await send_each(self._tally, kind, batch, send)
 
     async def _refresh(self) -> dict[str, str]:
         """A session, the handle of a stored result and a sealed state that the server knows."""
@@ -196,3 +185,22 @@ async def read_reply(reader: asyncio.StreamReader, begin: bytes = b"", has_body:
         else:
             body = await reader.readexactly(int(headers.get("content-length", "0")))
     return RawReply(status, content_type, headers.get("mcp-session-id"), body)
+
+
+async def send_each(
+    tally: FuzzTally, kind: str, numbers: Iterable[int], send: Callable[[int], Awaitable[None]]
+) -> None:
+    """Sends cases by their numbers, many at once, and reports those that are neither answered nor closed in time."""
+    shared = iter(numbers)
+
+    async def send_some() -> None:
+        for number in shared:
+            try:
+                async with asyncio.timeout(DEADLINE_SECONDS):
+                    await send(number)
+            except TimeoutError:
+                tally.report(kind, number, "neither answered nor closed in time")
+            except OSError as error:
+                tally.report(kind, number, f"{type(error).__name__}: {error}")
+
+    await asyncio.gather(*(send_some() for _ in range(CONNECTIONS)))

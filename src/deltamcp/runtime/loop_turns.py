@@ -1,8 +1,9 @@
 """Turns on the event loop: what is cheap once, and not when a thousand connections ask for it at once."""
 
 import asyncio
-from collections import deque
 from collections.abc import Hashable
+
+from deltamcp.runtime.account_queue import AccountQueue
 
 
 class LoopTurns:
@@ -15,7 +16,7 @@ class LoopTurns:
     def __init__(self, size: int) -> None:
         self._size = size
         self._left = size
-        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
+        self._queue = AccountQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop that will renew the turns, because all of them are taken."""
 
@@ -26,25 +27,17 @@ class LoopTurns:
             return
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # this is the last one, or a loop that has closed was to renew them
-            self._loop, self._left, self._waiting = loop, 0, {}
+            self._loop, self._left, self._queue = loop, 0, AccountQueue()
             loop.call_soon(self._renew)
             return
-        turn = loop.create_future()
-        self._waiting.setdefault(account, deque()).append(turn)
-        await turn
+        await self._queue.put(account, loop)
 
     def _renew(self) -> None:
         """Lets those who wait begin, each account one at a time, in another iteration than who began before."""
         self._left = self._size
-        while self._waiting and self._left > 0:
-            account, turns = next(iter(self._waiting.items()))
-            turn = turns.popleft()
-            del self._waiting[account]
-            if turns:
-                self._waiting[account] = turns  # now behind other accounts
-            if not turn.done():  # else it was cancelled
-                turn.set_result(None)
-                self._left -= 1
+        while self._left > 0 and (turn := self._queue.pop()) is not None:
+            turn.set_result(None)
+            self._left -= 1
         if self._left > 0:
             self._loop = None
         else:

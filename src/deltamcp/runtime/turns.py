@@ -1,8 +1,9 @@
 """Turns: at most so many at once, and who waits is served in turn with all others who wait."""
 
 import asyncio
-from collections import deque
 from collections.abc import Hashable
+
+from deltamcp.runtime.account_queue import AccountQueue
 
 
 class Turns:
@@ -10,7 +11,7 @@ class Turns:
 
     def __init__(self, size: int) -> None:
         self._free = size
-        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
+        self._queue = AccountQueue()
         self.waiting_count = 0
 
     async def take(self, caller: Hashable) -> None:
@@ -18,8 +19,7 @@ class Turns:
         if self._free:
             self._free -= 1
             return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(caller, deque()).append(turn)
+        turn = self._queue.put(caller, asyncio.get_running_loop())
         self.waiting_count += 1
         try:
             await turn
@@ -27,27 +27,14 @@ class Turns:
             if turn.done() and not turn.cancelled():
                 self.release()
             else:
-                self._forget(caller, turn)
+                self._queue.discard(caller, turn)
             raise
         finally:
             self.waiting_count -= 1
 
     def release(self) -> None:
-        while self._waiting:
-            caller, waiting = next(iter(self._waiting.items()))
-            turn = waiting.popleft()
-            del self._waiting[caller]
-            if waiting:
-                self._waiting[caller] = waiting
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
-
-    def _forget(self, caller: Hashable, turn: "asyncio.Future[None]") -> None:
-        waiting = self._waiting.get(caller)
-        if waiting is None or turn not in waiting:  # `release` has passed over it
-            return
-        waiting.remove(turn)
-        if not waiting:
-            del self._waiting[caller]
+        turn = self._queue.pop()
+        if turn is None:
+            self._free += 1
+        else:
+            turn.set_result(None)
