@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bench import machine
 from bench.hostile import client_attacks, measurement, search, searched_server, stdio_attacks
-from bench.hostile.attacks import ATTACKS, ON_REQUEST
+from bench.hostile.attacks import ATTACKS
 from bench.hostile.client_attacks import CLIENT_ATTACKS
 from bench.hostile.rule import ATTEMPTS, MAX_GROWTH_MB, MAX_WAIT_MS, Measured
 from bench.hostile.stdio_attacks import STDIO_ATTACKS
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def choose(parser: argparse.ArgumentParser, given: argparse.Namespace, planned: list[Planned]) -> list[Planned]:
-    """The attacks that are asked for, by their names or groups; if neither is named, all that need not be named."""
+    """The attacks that are asked for, by their names or groups; if neither is named, all."""
     names = [] if given.only is None else given.only.split(",")
     groups = [] if given.group is None else given.group.split(",")
     for kind, asked, known in (
@@ -111,7 +111,7 @@ def choose(parser: argparse.ArgumentParser, given: argparse.Namespace, planned: 
         if unknown := [one for one in asked if one not in known]:
             parser.error(f"there is no {kind} {unknown[0]!r}; there are {', '.join(known)}")
     if not names and not groups:
-        return [one for one in planned if one.group not in ON_REQUEST]
+        return planned
     return [one for one in planned if one.name in names or one.group in groups]
 
 

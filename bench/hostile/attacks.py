@@ -9,7 +9,7 @@ from bench.hostile.credential_attacks import CREDENTIAL_ATTACKS
 from bench.hostile.decoding_attacks import DECODING_ATTACKS
 from bench.hostile.gateway_attacks import GATEWAY_ATTACKS
 from bench.hostile.grpc_attacks import GRPC_ATTACKS
-from bench.hostile.grpc_frame_attacks import GRPC_FLOODS, GRPC_FRAME_ATTACKS
+from bench.hostile.grpc_frame_attacks import GRPC_FRAME_ATTACKS
 from bench.hostile.lite_attacks import LITE_ATTACKS
 from bench.hostile.memory_attacks import MEMORY_ATTACKS
 from bench.hostile.metrics_attacks import METRICS_ATTACKS
@@ -21,8 +21,4 @@ ATTACKS: Mapping[str, tuple[Attack, ...]] = {
     "many": (*METRICS_ATTACKS, *CONNECTION_ATTACKS),
     "grpc": (*GRPC_ATTACKS, *GRPC_FRAME_ATTACKS),
     "gateway": GATEWAY_ATTACKS,
-    "grpc-floods": GRPC_FLOODS,
 }
-ON_REQUEST = ("grpc-floods",)
-"""Groups that are made only if they are named: gRPC takes all calls from one queue, and refuses any caller's when it is
-full, so that many connections of one client keep others out."""

@@ -1,7 +1,9 @@
 """Attacks on gRPC by frames of HTTP/2 that no client would send, or not so many, on one and on many connections."""
 
 import contextlib
+import gzip
 import selectors
+import socket
 import threading
 import time
 from collections import Counter
@@ -10,11 +12,13 @@ from typing import NamedTuple
 
 from bench.hostile import protobuf
 from bench.hostile.attack import Answered, Attack, Prepared
-from bench.hostile.attacked_server import OTHER, AttackedServer
+from bench.hostile.attacked_server import ATTACKER, OTHER, AttackedServer
 from bench.hostile.grpc_attacks import CALL_TOOL, CALL_TOOL_STREAM, GET_TOOLS, GRPC, make_calls_once
 from bench.hostile.http2 import (
     DEFAULT_WINDOW,
+    FIRST_STORED,
     LARGEST_WINDOW,
+    PREFACE,
     Flag,
     FrameType,
     Http2Connection,
@@ -24,6 +28,7 @@ from bench.hostile.http2 import (
     write_frame,
     write_headers,
     write_settings,
+    write_stored_header,
 )
 from bench.hostile.protobuf import entry, tool_request
 
@@ -37,6 +42,8 @@ _STREAMS = 100
 """How many streams a connection has open at once, where it leaves them open."""
 _ECHO = tool_request("echo", entry("text", protobuf.text_value("x")))
 _PIECES = tool_request("read_in_pieces", entry("pieces", protobuf.from_json(100_000)))
+
+WATCH = "/grpc.health.v1.Health/Watch"
 
 MakeFrames = Callable[[int], bytes]
 """The bytes that follow on a connection, by how often it was asked before."""
@@ -54,8 +61,6 @@ class FrameAttack(NamedTuple):
     """How much the server may send on a stream before it has to wait."""
     times: int | None = None
     """How often each connection sends; None for as long as there is time."""
-    fills_queue: bool = False
-    """Whether a few connections suffice to fill gRPC's queue of calls, which all clients share."""
 
 
 def _call(stream: int, path: str, message: bytes, ends: bool = True) -> bytes:
@@ -107,6 +112,31 @@ def _long_metadata(stream: int) -> bytes:
     return write_frame(FrameType.HEADERS, Flag.END_HEADERS | Flag.END_STREAM, stream, headers)
 
 
+def _repeated_field(stream: int) -> bytes:
+    """A header section that names one field of 4 kB ten thousand times, by one byte each (RFC 7541, 2.3.2)."""
+    stored = write_stored_header("x-bomb", "y" * 4_000) if stream == 1 else b""
+    headers = write_headers(grpc_headers(1, GET_TOOLS)) + stored + bytes((0x80 | FIRST_STORED,)) * 10_000
+    return write_frame(FrameType.HEADERS, Flag.END_HEADERS | Flag.END_STREAM, stream, headers)
+
+
+def _open_headers(stream: int) -> bytes:
+    """The first 16 kB of a header section, whose rest never comes."""
+    headers = write_headers(grpc_headers(1, CALL_TOOL, [("x-more", "y" * 16_000)]))
+    return write_frame(FrameType.HEADERS, 0, stream, headers)
+
+
+_COMPRESSED = gzip.compress(bytes(4_000_000))
+
+
+def _compressed_message(stream: int) -> bytes:
+    """A message of 4 kB, which would have 4 MB."""
+    headers = write_headers(grpc_headers(1, CALL_TOOL, [("grpc-encoding", "gzip")]))
+    data = b"\x01" + len(_COMPRESSED).to_bytes(4) + _COMPRESSED
+    return write_frame(FrameType.HEADERS, Flag.END_HEADERS, stream, headers) + write_frame(
+        FrameType.DATA, Flag.END_STREAM, stream, data
+    )
+
+
 def _empty_data(time: int) -> bytes:
     """Frames of data without any, on a stream that stays open."""
     begin = _without_message(1) if not time else b""
@@ -125,13 +155,11 @@ FRAME_ATTACKS = (
         "resets",
         "streams that are reset at once",
         _many(lambda one: _without_message(one) + _reset(one)),
-        fills_queue=True,
     ),
     FrameAttack(
         "cancelled",
         "calls that are reset at once",
         _many(lambda one: _call(one, CALL_TOOL, _ECHO) + _reset(one), 50),
-        fills_queue=True,
     ),
     FrameAttack("half-open", "100 calls whose message does not end", _many(_half_open, _STREAMS), times=1),
     FrameAttack("no-message", "100 calls without a message", _many(_without_message, _STREAMS), times=1),
@@ -157,6 +185,12 @@ FRAME_ATTACKS = (
     FrameAttack("empty-data", "data frames without data", _empty_data),
     FrameAttack("headers", "headers without end", _endless_headers),
     FrameAttack("metadata", "7 kB of metadata in each call", _many(_long_metadata, 20)),
+    FrameAttack("hpack", "header sections of 10 kB that stand for 40 MB", _many(_repeated_field, 5)),
+    FrameAttack(
+        "open-headers", "a header section whose rest never comes", _many(_open_headers, 1), reads=False, times=1
+    ),
+    FrameAttack("gzip", "compressed messages of 4 kB that stand for 4 MB", _many(_compressed_message, 5)),
+    FrameAttack("watches", "100 watches of the health", _many(lambda one: _call(one, WATCH, b""), _STREAMS), times=1),
 )
 
 
@@ -298,6 +332,41 @@ def _name_in_other_bytes(server: AttackedServer, _: Prepared) -> Answered:
     return Answered(f"{said}; {other.made} calls of another client", other.broken)
 
 
+def _unfinished_messages(count: int) -> Callable[[AttackedServer, Prepared], Answered]:
+    """Messages of 4 MB, four on each connection, whose last byte never comes."""
+    data = grpc_message(bytes(4_000_000))[:-1]
+
+    def run(server: AttackedServer, _: Prepared) -> Answered:
+        with contextlib.ExitStack() as stack, OtherGrpcCaller(server.grpc_port) as other:
+            opened = [stack.enter_context(Http2Connection(server.grpc_port, seconds=0.5)) for _ in range(count)]
+            streams = [(one, one.open_stream(grpc_headers(1, CALL_TOOL))) for one in opened for _ in range(4)]
+            end = time.monotonic() + _SECONDS
+            for one, stream in streams:
+                if time.monotonic() < end:
+                    one.send_data(stream, data, ends=False)
+            time.sleep(_AFTER_SECONDS)
+            closed = sum(one.is_closed or bool(one.goaway) for one in opened)
+        return Answered(f"{closed} of {count} connections closed; {other.made} calls of another client", other.broken)
+
+    return run
+
+
+def _take_all_connections(server: AttackedServer, _: Prepared) -> Answered:
+    """Opens more connections than the server has, and keeps them."""
+    with contextlib.ExitStack() as stack, OtherGrpcCaller(server.grpc_port) as other:
+        opened = 0
+        for _ in range(8_200):
+            one = stack.enter_context(socket.socket())
+            one.settimeout(2)
+            with contextlib.suppress(OSError):
+                one.bind((ATTACKER, 0))
+                one.connect(("127.0.0.1", server.grpc_port))
+                one.sendall(PREFACE + write_settings())
+                opened += 1
+        time.sleep(1)
+    return Answered(f"{opened} connections; {other.made} calls of another client", other.broken)
+
+
 def _connect_often(server: AttackedServer, _: Prepared) -> Answered:
     """Opens connections and closes them."""
     end, opened = time.monotonic() + _SECONDS, 0
@@ -332,22 +401,20 @@ def _rows(connections: int, attacks: Iterable[FrameAttack]) -> list[Attack]:
     ]
 
 
+def _row(name: str, title: str, run: Callable[[AttackedServer, Prepared], Answered]) -> Attack:
+    return Attack(f"grpc-{name}", f"gRPC: {title}", run, make_calls_once, options=GRPC)
+
+
 GRPC_FRAME_ATTACKS: tuple[Attack, ...] = (
-    Attack(
-        "grpc-name",
-        "gRPC: a call of a method whose name is no UTF-8",
-        _name_in_other_bytes,
-        make_calls_once,
-        options=GRPC,
+    _row("name", "a call of a method whose name is no UTF-8", _name_in_other_bytes),
+    *(row for count in (1, _SOME, _MANY) for row in _rows(count, FRAME_ATTACKS)),
+    *(
+        _row(
+            f"unfinished-{count}", f"{4 * count} messages of 4 MB without their last byte", _unfinished_messages(count)
+        )
+        for count in (1, _SOME, _MANY)
     ),
-    *_rows(1, FRAME_ATTACKS),
-    *_rows(_SOME, [one for one in FRAME_ATTACKS if not one.fills_queue]),
-)
-GRPC_FLOODS: tuple[Attack, ...] = (
-    *_rows(_SOME, [one for one in FRAME_ATTACKS if one.fills_queue]),
-    *_rows(_MANY, FRAME_ATTACKS),
-    Attack(
-        "grpc-connects", "gRPC: connections that are opened and closed", _connect_often, make_calls_once, options=GRPC
-    ),
-    Attack("grpc-idle", "gRPC: 900 connections that do nothing", _connect_many, make_calls_once, options=GRPC),
+    _row("connects", "connections that are opened and closed", _connect_often),
+    _row("idle", "900 connections that do nothing", _connect_many),
+    _row("all-connections", "8,200 connections of one address", _take_all_connections),
 )

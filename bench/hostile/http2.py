@@ -62,6 +62,15 @@ def write_headers(headers: Iterable[tuple[str, str]]) -> bytes:
     return b"".join(b"\x00" + _text(name) + _text(value) for name, value in headers)
 
 
+FIRST_STORED = 62
+"""The index of the field that was stored last (RFC 7541, 2.3.3)."""
+
+
+def write_stored_header(name: str, value: str) -> bytes:
+    """A header that the server stores in its table."""
+    return b"\x40" + _text(name) + _text(value)
+
+
 def _text(text: str) -> bytes:
     data = text.encode("latin-1")
     return _integer(len(data)) + data

@@ -1,14 +1,13 @@
 """The addresses at which the HTTP server listens."""
 
 import asyncio
-import resource
 import socket
 
 import pytest
 
 from deltamcp import DeltaServer
 from deltamcp.errors import ConfigurationError
-from deltamcp.transports.uvicorn_server import _allowed_connections, bind_sockets, make_server
+from deltamcp.transports.uvicorn_server import bind_sockets, make_server
 from tests.support.conditions import wait_until
 
 
@@ -91,21 +90,3 @@ async def test_an_address_of_ipv6_is_said_in_brackets(capsys):
     await serving
     port = capsys.readouterr().err.partition("[::1]:")[2].partition("/")[0]
     assert int(port) > 0
-
-
-@pytest.mark.parametrize(
-    ("soft", "hard", "allowed", "raised"),
-    [
-        (1_024, 1_048_576, 8_000, 10_667),
-        (1_024, 4_096, 3_072, 4_096),
-        (256, 256, 192, None),
-        (20_000, 20_000, 8_000, None),
-        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 8_000, None),
-    ],
-)
-def test_connections_leave_descriptors_for_files(monkeypatch, soft, hard, allowed, raised):
-    set_to = []
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
-    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: set_to.append(limits))
-    assert _allowed_connections(8_000) == allowed
-    assert [limits for limits in set_to if limits[0] != soft] == ([] if raised is None else [(raised, hard)])

@@ -1,8 +1,6 @@
 """Says who sends a gRPC request, and whether it may: request id, address, rates and credentials, as over HTTP."""
 
-import functools
-import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -12,12 +10,16 @@ from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.runtime.loop_turns import LoopTurns
 from deltamcp.transports import asgi_messages
+from deltamcp.transports.grpc_connection import CALL_KEY
 from deltamcp.transports.grpc_options import GrpcOptions
 from deltamcp.transports.http_request_ids import HttpRequestIds
 from deltamcp.transports.quota import REQUESTS_AT_ONCE
 from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.values import ANONYMOUS, Caller, Failure
 
+TakeCall = Callable[[Any], str | None]
+"""Takes a call by its context; returns the client's address, None if its connection has closed."""
+GONE = Failure(Fault.INVALID_REQUEST, "The connection of this call has closed.")
 _Pairs = tuple[tuple[str, str | bytes], ...]
 
 
@@ -45,11 +47,12 @@ class GrpcRequest(Struct):
 class GrpcAdmission:
     """Admits requests to one server."""
 
-    def __init__(self, engine: Engine, options: GrpcOptions) -> None:
+    def __init__(self, engine: Engine, options: GrpcOptions, take_call: TakeCall) -> None:
         self._engine = engine
         self._rates = engine.rates
         self._turns = LoopTurns(REQUESTS_AT_ONCE)
         self._auth = options.get("auth")
+        self._take_call = take_call
         self._proxies = TrustedProxies(options.get("trusted_proxies", ()))
         self._request_ids = HttpRequestIds() if options.get("request_ids") else None
         if self._auth is not None:
@@ -57,12 +60,14 @@ class GrpcAdmission:
 
     async def admit(self, context: Any) -> GrpcRequest | Failure:
         """Returns the request of a call, or why it is refused; sets the request id in the call's trailing metadata."""
-        pairs: _Pairs = tuple((key, value) for key, value in context.invocation_metadata() or ())
+        pairs: _Pairs = tuple((key, value) for key, value in context.invocation_metadata() or () if key != CALL_KEY)
         if self._request_ids is not None:
             sent = {key.encode(): _bytes(value) for key, value in pairs if key == "x-request-id"}
             added = self._request_ids.begin(sent)
             context.set_trailing_metadata([(key.decode(), value.decode()) for key, value in added])
-        peer = peer_address(context.peer())
+        peer = self._take_call(context)
+        if peer is None:
+            return GONE
         if self._proxies:
             peer = self._client_behind(peer, pairs)
         address = asgi_messages.client_address({"client": (peer, 0)})
@@ -109,12 +114,3 @@ def _scope(address: str, pairs: _Pairs) -> dict[str, Any]:
 
 def _bytes(value: str | bytes) -> bytes:
     return value.encode("latin-1", "replace") if isinstance(value, str) else value
-
-
-@functools.lru_cache(maxsize=1024)
-def peer_address(peer: str) -> str:
-    """Returns the address in what gRPC says of a peer, such as `ipv4:127.0.0.1:50000` or `ipv6:%5B::1%5D:50000`."""
-    family, _, rest = urllib.parse.unquote(peer).partition(":")
-    if family not in ("ipv4", "ipv6"):
-        return ""
-    return rest.rpartition(":")[0].strip("[]")

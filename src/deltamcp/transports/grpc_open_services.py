@@ -12,7 +12,7 @@ from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.quota import Quota
 from deltamcp.transports.asgi_messages import client_address
-from deltamcp.transports.grpc_admission import peer_address
+from deltamcp.transports.grpc_admission import GONE, TakeCall
 from deltamcp.transports.grpc_errors import grpc_error
 from deltamcp.transports.grpc_messages import DETAILS_KEY, PROMPTS_SERVICE, SERVICE
 from deltamcp.values import Failure
@@ -42,7 +42,8 @@ async def read_message(requests: AsyncIterable[bytes], seconds: float) -> bytes 
 class OpenServices(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
     """Passes the calls of other services than MCP-lite's to them, a limited number at once of each address."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, take_call: TakeCall) -> None:
+        self._take_call = take_call
         self._calls = Quota(max(1, int(limits.calls * _SHARE_OF_CALLS)), limits.account_share)
         self._seconds = limits.body_seconds
 
@@ -80,7 +81,10 @@ class OpenServices(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc ha
 
     @contextlib.asynccontextmanager
     async def _counted(self, context: Any) -> AsyncIterator[None]:
-        address = client_address({"client": (peer_address(context.peer()), 0)})
+        peer = self._take_call(context)
+        if peer is None:
+            await _abort(GONE, context)
+        address = client_address({"client": (peer, 0)})
         if not self._calls.take(address):
             await _abort(_TOO_MANY, context)
         try:

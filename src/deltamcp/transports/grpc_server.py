@@ -6,10 +6,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Unpack
 
-import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
@@ -17,18 +15,30 @@ from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.transports.descriptors import allowed_connections
 from deltamcp.transports.grpc_listener import GrpcListener
 from deltamcp.transports.grpc_messages import add_file, lite_messages
 from deltamcp.transports.grpc_open_services import OpenServices
 from deltamcp.transports.grpc_options import GrpcOptions
+from deltamcp.transports.grpc_relay import GrpcRelay
 from deltamcp.transports.grpc_service import GrpcService
-from deltamcp.transports.tls import TlsFiles, check_files
+from deltamcp.transports.tls import check_files
+from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.transports.uvicorn_server import bind_sockets
 
 _KEEPALIVE_MS = 30_000
 _KEEPALIVE_TIMEOUT_MS = 10_000
 _CLIENT_PING_MS = 10_000
 """How often clients may send pings without data; more often, and gRPC closes their connection."""
+_IDLE_MS = 60_000
+"""How long a connection without a call stays open, as over HTTP; clients of gRPC connect again by themselves."""
+_IDENTITY_ONLY = 1
+"""The algorithms by which messages may be compressed: none, because grpcio looks at a message's size afterwards."""
+_CONNECTION_DESCRIPTORS = 3
+"""A connection is the client's, the relay's and grpcio's."""
+_DESCRIPTORS_SHARE = 1 / 8
+"""The part of the process's descriptors for these connections; most of the others are for HTTP."""
+_UNLIMITED = 2**31 - 1
 _END_SECONDS = 0.5
 """How long the last responses may take to be sent when the server stops."""
 
@@ -55,7 +65,10 @@ class GrpcServer:
         self.port = port
         """The port; once the server has started, the one that it listens at."""
         self._reuses_port = options.get("reuse_port", False)
-        self._service = GrpcService(engine, options)
+        connections = allowed_connections(engine.limits.connections, _DESCRIPTORS_SHARE, _CONNECTION_DESCRIPTORS)
+        proxies = TrustedProxies(options.get("trusted_proxies", ()))
+        self._relay = GrpcRelay(engine.limits, connections, proxies, self._tls)
+        self._service = GrpcService(engine, options, self._relay.take_call)
         self._server: Any = None
         self._health: Any = None
         self._running = contextlib.AsyncExitStack()
@@ -84,8 +97,9 @@ class GrpcServer:
 
     async def _listen(self) -> None:
         limits = self._engine.limits
-        options = _channel_options(limits, self._reuses_port)
-        self._server = GrpcListener(OpenServices(limits), options, limits.calls)
+        sockets = bind_sockets(self._host, self.port, reuse_port=self._reuses_port)
+        self.port = sockets[0].getsockname()[1]
+        self._server = GrpcListener(OpenServices(limits, self._relay.take_call), _channel_options(limits), limits.calls)
         for name, methods in self._service.methods().items():
             self._server.add_registered_method_handlers(name, methods)
         self._health = health.aio.HealthServicer()
@@ -95,38 +109,26 @@ class GrpcServer:
         for message in (health_pb2.HealthCheckRequest, reflection_pb2.ServerReflectionRequest):
             add_file(pool, message)
         reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server, pool)
-        self._bind()
+        self._relay.bind(self._server)
         for name in ("", *names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
+        await self._relay.listen(sockets)
         self.announce(f"Serving {self._engine.info['name']} at {self.address}")
-
-    def _bind(self) -> None:
-        if not self._reuses_port:  # for an error that says why, which gRPC only logs
-            sockets = bind_sockets(self._host, self.port)
-            self.port = sockets[0].getsockname()[1]
-            for bound in sockets:
-                bound.close()
-        address = f"{f'[{self._host}]' if ':' in self._host else self._host}:{self.port}"
-        try:
-            if self._tls is None:
-                self.port = self._server.add_insecure_port(address)
-            else:
-                self.port = self._server.add_secure_port(address, _credentials(self._tls))
-        except RuntimeError:
-            raise ConfigurationError(f"Cannot listen at {address}; name another.") from None
 
     async def stop(self, seconds: float | None = None) -> None:
         """Takes no more requests; those in progress have `seconds`, or `Limits.drain_seconds`, to end."""
         if self._server is None:
             return
         seconds = self._engine.limits.drain_seconds if seconds is None else seconds
+        await self._relay.stop_listening()
         await self._health.enter_graceful_shutdown()
         ending = asyncio.ensure_future(self._server.stop(seconds + _END_SECONDS))
         await self._service.drain(seconds)
         await asyncio.wait([ending], timeout=_END_SECONDS)
         await self._server.stop(0)  # what else may be open is no call, such as a watch of the health
         await ending
+        self._relay.close()
         self._server = None
         await self._running.aclose()
 
@@ -163,26 +165,22 @@ class GrpcServer:
                 loop.remove_signal_handler(number)
 
 
-def _channel_options(limits: Limits, reuses_port: bool) -> list[tuple[str, int]]:
+def _channel_options(limits: Limits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", -1),  # the service keeps to `message_bytes`, with an error that says so
         ("grpc.max_metadata_size", limits.header_bytes),
         ("grpc.http2.bdp_probe", 0),  # else gRPC stores megabytes of every stream before anybody asks for its message
         ("grpc.max_concurrent_streams", max(1, int(limits.calls * limits.account_share))),
-        ("grpc.max_allowed_incoming_connections", limits.connections),
-        ("grpc.server_handshake_timeout_ms", round(limits.header_seconds * 1000)),
+        ("grpc.max_connection_idle_ms", _IDLE_MS),
+        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
+        ("grpc.server.max_pending_requests", _UNLIMITED),  # the relay bounds those of each address
+        ("grpc.server.max_pending_requests_hard_limit", _UNLIMITED),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _CLIENT_PING_MS),
-        ("grpc.so_reuseport", int(reuses_port)),
     ]
-
-
-def _credentials(files: TlsFiles) -> Any:
-    pair = (Path(files.key).read_bytes(), Path(files.cert).read_bytes())
-    return grpc.ssl_server_credentials([pair])
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

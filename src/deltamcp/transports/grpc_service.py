@@ -20,7 +20,7 @@ from deltamcp.errors import Fault
 from deltamcp.runtime.quota import Quota
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.calls_in_flight import SHUTTING_DOWN
-from deltamcp.transports.grpc_admission import GrpcAdmission, GrpcRequest
+from deltamcp.transports.grpc_admission import GrpcAdmission, GrpcRequest, TakeCall
 from deltamcp.transports.grpc_encoder import COUNTED_BYTES, GrpcEncoder
 from deltamcp.transports.grpc_errors import grpc_error
 from deltamcp.transports.grpc_messages import DETAILS_KEY, PROMPTS_SERVICE, SERVICE
@@ -67,14 +67,14 @@ _Handler = Callable[[ReceivedMessage, GrpcRequest, Any, RunningCall], Awaitable[
 class GrpcService:
     """Serves the methods of both services; `methods` gives them to a gRPC server."""
 
-    def __init__(self, engine: Engine, options: GrpcOptions) -> None:
+    def __init__(self, engine: Engine, options: GrpcOptions, take_call: TakeCall) -> None:
         limits = engine.limits
         settings = read_settings(options.get("mcp_lite", {}))
         lite_options = LiteOptions() if settings is None else settings.dialect
         self._engine = engine
         self._dialect = engine.dialects.mcp_lite(lite_options)
         self._has_prompts = lite_options.prompts
-        self._admission = GrpcAdmission(engine, options)
+        self._admission = GrpcAdmission(engine, options, take_call)
         self._metrics = options.get("metrics")
         self._calls = Quota(limits.calls, limits.account_share)
         self._encoder = GrpcEncoder(limits)

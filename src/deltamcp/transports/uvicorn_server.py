@@ -20,6 +20,7 @@ from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.quota import Quota
 from deltamcp.transports.allowed_names import LOOPBACK
+from deltamcp.transports.descriptors import allowed_connections
 from deltamcp.transports.http_app import make_app
 from deltamcp.transports.http_options import HttpOptions, HttpServerOptions
 from deltamcp.transports.http_protocol import bounded_protocol
@@ -31,8 +32,15 @@ _POLL_SECONDS = 0.1
 """How often a server that stops looks whether it was told again to."""
 
 
-def bind_sockets(host: str, port: int) -> list[socket.socket]:
+_DESCRIPTORS_SHARE = 3 / 4
+"""The part of the process's descriptors for connections; the rest is for files, stores and upstreams."""
+
+
+def bind_sockets(host: str, port: int, reuse_port: bool = False) -> list[socket.socket]:
     """Binds a socket to each address of a host; port 0 is a free port, the same for all of them.
+
+    Args:
+        reuse_port: whether other processes of this user may listen there, too (SO_REUSEPORT).
 
     Raises:
         ConfigurationError: the server cannot listen at this address.
@@ -42,7 +50,7 @@ def bind_sockets(host: str, port: int) -> list[socket.socket]:
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             try:
-                sockets.append(_bind_socket(family, kind, protocol, (address[0], port, *address[2:])))
+                sockets.append(_bind_socket(family, kind, protocol, (address[0], port, *address[2:]), reuse_port))
             except OSError as error:
                 if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
                     raise
@@ -58,11 +66,13 @@ def bind_sockets(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
-def _bind_socket(family: int, kind: int, protocol: int, address: Any) -> socket.socket:
+def _bind_socket(family: int, kind: int, protocol: int, address: Any, reuse_port: bool) -> socket.socket:
     bound = socket.socket(family, kind, protocol)
     try:
         if sys.platform != "win32":  # where it would let two servers share the port
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         bound.bind(address)
@@ -177,25 +187,6 @@ def _print_address(address: str) -> None:
     sys.stderr.flush()
 
 
-def _allowed_connections(wanted: int) -> int:
-    """Returns how many connections the process can have; it raises its own limit on descriptors as far as it may.
-
-    A quarter of the descriptors stay free for files, stores and upstreams, and accepting connections never fails.
-    """
-    if sys.platform == "win32":
-        return wanted
-    import resource
-
-    descriptors, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if descriptors == resource.RLIM_INFINITY:
-        return wanted
-    needed = wanted * 4 // 3 + 1
-    if descriptors < needed:
-        descriptors = needed if most == resource.RLIM_INFINITY else min(needed, most)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, most))
-    return min(wanted, descriptors * 3 // 4)
-
-
 def make_server(
     engine: Engine, host: str = "127.0.0.1", port: int = 8000, path: str = "/mcp", **options: Unpack[HttpServerOptions]
 ) -> HttpServer:
@@ -217,7 +208,7 @@ def make_server(
     app = make_app(engine, path, **cast(HttpOptions, options))
     logging.getLogger("uvicorn.error").addFilter(WARNING_FILTER)
     limits = engine.limits
-    connections = Quota(_allowed_connections(limits.connections), limits.account_share)
+    connections = Quota(allowed_connections(limits.connections, _DESCRIPTORS_SHARE), limits.account_share)
     config = uvicorn.Config(
         app,
         host,
