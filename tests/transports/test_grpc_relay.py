@@ -5,7 +5,7 @@ import contextlib
 import gzip
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import grpc
@@ -34,6 +34,11 @@ def make_server(**limits: float) -> DeltaServer:
     async def size(text: str) -> int:
         """Return the size of a text."""
         return len(text)
+
+    @server.tool
+    async def repeat(times: int) -> str:
+        """Return a long text."""
+        return "abcdefgh" * times
 
     return server
 
@@ -70,6 +75,10 @@ def call_from(port: int, source: str, text: str = "x") -> bytes:
     message = tool_request("size", {"text": text}).SerializeToString()
     with Http2Connection(port, source, seconds=HANG_SECONDS) as connection:
         return connection.wait(connection.call(CALL, message)).data
+
+
+def header_block(headers: Iterable[tuple[str, str]]) -> bytes:
+    return b"".join(b"\x00%c%b%c%b" % (len(key), key.encode(), len(value), value.encode()) for key, value in headers)
 
 
 # Connections
@@ -144,10 +153,7 @@ async def test_calls_that_are_left_at_once_count_for_a_while(monkeypatch):
     monkeypatch.setattr("deltamcp.transports.grpc_connection._RESET_SECONDS", 0.1)
     async with serve_grpc(make_server()) as peer, raw_connections(peer.server.port, 1) as [(_, writer)]:
         relay, port = relay_of(peer), peer.server.port
-        block = b"".join(
-            b"\x00%c%b%c%b" % (len(key), key.encode(), len(value), value.encode())
-            for key, value in grpc_headers(port, CALL)
-        )
+        block = header_block(grpc_headers(port, CALL))
         writer.write(PREFACE + write_frame(FrameType.SETTINGS, 0, 0))
         for stream in range(1, 401, 2):
             writer.write(write_frame(FrameType.HEADERS, Flag.END_HEADERS, stream, block))
@@ -178,6 +184,44 @@ async def test_a_call_beyond_the_bytes_of_its_address_ends_alone():
                 await call_size(peer, "x" * 150_000)
             assert refusal(caught.value).code == "RESOURCE_EXHAUSTED"
             assert await call_size(peer, "abc") == "3"
+
+
+async def test_calls_that_end_for_their_bytes_leave_the_responses_of_others_whole():
+    """The relay writes frames of its own between gRPC's, of which a read may have a part."""
+    async with serve_grpc(make_server(body_bytes=8 * 100_000)) as peer:
+
+        async def read_large() -> int:
+            response = await peer.call("repeat", {"times": 100_000})
+            text = str(as_dict(response.result)["content"][0]["text"])
+            assert {text[i : i + 8] for i in range(0, len(text), 8)} == {"abcdefgh"}
+            return len(text)
+
+        async def send_too_much() -> None:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call_size(peer, "x" * 150_000)
+            assert refusal(caught.value).code == "RESOURCE_EXHAUSTED"
+
+        found = await asyncio.gather(*(one() for _ in range(10) for one in (read_large, send_too_much)))
+        assert found == [800_000, None] * 10
+
+
+async def test_a_header_section_that_ends_within_a_field_is_refused(caplog):
+    """Its last value has so many bytes that the field which the relay adds is a part of it."""
+    relayed = b"\x00\x10x-relayed-stream\x011"
+    async with serve_grpc(make_server()) as peer:
+        block = header_block(grpc_headers(peer.server.port, CALL)) + b"\x00\x01x%c" % len(relayed)
+        message = grpc_message(tool_request("size", {"text": "abc"}).SerializeToString())
+        async with raw_connections(peer.server.port, 1) as [(reader, writer)]:
+            writer.write(PREFACE + write_frame(FrameType.SETTINGS, 0, 0))
+            writer.write(write_frame(FrameType.HEADERS, Flag.END_HEADERS, 1, block))
+            writer.write(write_frame(FrameType.DATA, Flag.END_STREAM, 1, message))
+            answer = b""
+            async with asyncio.timeout(HANG_SECONDS):
+                while b"connection of this call has closed" not in answer:
+                    answer += await reader.read(65_536)
+                    assert answer
+        assert await call_size(peer, "abc") == "3"
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_what_a_client_names_as_the_relay_does_is_left_out():

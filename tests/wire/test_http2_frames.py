@@ -80,13 +80,25 @@ def test_frames_come_whole_in_whatever_pieces_they_are_sent(sent, places, at):
 @given(st.lists(plain_frames | sections, max_size=8), st.lists(st.integers(0, 5000), max_size=8))
 def test_the_streams_that_a_server_ends_are_told_in_whatever_pieces_it_sends(sent, places):
     server = ServerFrames()
-    found = [stream for piece in cut(b"".join(map(write, sent)), places) for stream in server.feed(piece)]
+    found = [stream for piece in cut(b"".join(map(write, sent)), places) for stream in server.feed(piece)[0]]
     assert found == [
         frame.stream
         for frame in sent
         if frame.kind == FrameType.RST_STREAM
         or (frame.kind in (FrameType.DATA, FrameType.HEADERS) and frame.flags & Flag.END_STREAM)
     ]
+
+
+@given(st.lists(plain_frames | sections, max_size=8), st.lists(st.integers(0, 5000), max_size=8))
+def test_a_frame_of_ones_own_fits_in_wherever_a_server_ends_one(sent, places):
+    own = write_frame(FrameType.PING, 0, 0, b"between.")
+    server, passed = ServerFrames(), b""
+    for piece in cut(b"".join(map(write, sent)), places):
+        _, place = server.feed(piece)
+        passed += piece if place is None else piece[:place] + own + piece[place:]
+        assert server.is_between == (place == len(piece))
+    found = feed(passed)
+    assert [frame for frame in found if frame.payload != b"between."] == sent
 
 
 names = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=40)
@@ -130,7 +142,7 @@ def test_padding_and_priority_are_left_out():
 
 
 @pytest.mark.parametrize(
-    ("frame", "means_something"),
+    ("frame", "is_significant"),
     [
         (Frame(FrameType.DATA, 0, 1, b""), False),
         (Frame(FrameType.DATA, Flag.END_STREAM, 1, b""), True),
@@ -141,8 +153,8 @@ def test_padding_and_priority_are_left_out():
         (Frame(FrameType.HEADERS, 0, 1, b""), True),
     ],
 )
-def test_some_frames_mean_nothing_to_a_server(frame, means_something):
-    assert frame.means_something == means_something
+def test_some_frames_mean_nothing_to_a_server(frame, is_significant):
+    assert frame.is_significant == is_significant
 
 
 BEGUN = write_frame(FrameType.HEADERS, 0, 1, b"x")

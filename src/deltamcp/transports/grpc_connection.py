@@ -45,10 +45,12 @@ CALL_KEY = "x-relayed-stream"
 
 
 class GrpcQuotas:
-    """What addresses may have of one gRPC server."""
+    """What the connections of one gRPC server share: what each address may have, and the buffer that all read into."""
 
     def __init__(self, limits: Limits, connections: int) -> None:
         share = limits.account_share
+        self.buffer = memoryview(bytearray(_READ_BYTES))
+        """Its bytes are copied before another connection of the same event loop reads; asyncio's TLS needs slices."""
         self.connections = Quota(connections, share)
         self.pending = Quota(_PENDING_CALLS, share)
         """Calls that gRPC was passed and has not given to the service; further ones wait."""
@@ -60,19 +62,20 @@ class GrpcQuotas:
 class _Side(asyncio.BufferedProtocol):
     """One side of a connection."""
 
-    buffer = memoryview(bytearray(_READ_BYTES))
-    """What all are read into, one at a time; it has slices, which asyncio's TLS reads into."""
     transport: Any = None
+
+    def __init__(self, buffer: memoryview) -> None:
+        self._buffer = buffer
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         transport.set_write_buffer_limits(_UNSENT_BYTES)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.buffer
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.receive(bytes(self.buffer[:nbytes]))
+        self.receive(bytes(self._buffer[:nbytes]))
 
     def receive(self, data: bytes) -> None:
         raise NotImplementedError
@@ -81,10 +84,13 @@ class _Side(asyncio.BufferedProtocol):
 class GrpcConnection(_Side):
     """The side to gRPC: passes on what gRPC sends, and tells which calls have ended."""
 
-    def __init__(self, client: "ClientConnection", on_lost: Callable[[], object]) -> None:
+    def __init__(self, buffer: memoryview, client: "ClientConnection", on_lost: Callable[[], object]) -> None:
+        super().__init__(buffer)
         self._client = client
         self._on_lost = on_lost
         self._frames = ServerFrames()
+        self._own_frames = b""
+        """Frames of the relay that wait until gRPC has ended one of its own."""
         self.written: asyncio.Future[None] | None = None
         """Done once gRPC has read what was written; None if it has."""
 
@@ -93,9 +99,24 @@ class GrpcConnection(_Side):
         transport.write(PREFACE)
 
     def receive(self, data: bytes) -> None:
-        for stream in self._frames.feed(data):
+        ended, place = self._frames.feed(data)
+        for stream in ended:
             self._client.end_call(stream)
+        if self._own_frames and place is not None:
+            data = data[:place] + self._own_frames + data[place:]
+            self._own_frames = b""
         self._client.transport.write(data)
+
+    @property
+    def is_between_frames(self) -> bool:
+        return self._frames.is_between
+
+    def send_own(self, frame: bytes) -> None:
+        """Sends a frame of the relay to the client, between two of gRPC's."""
+        if self.is_between_frames:
+            self._client.transport.write(frame)
+        else:
+            self._own_frames += frame
 
     def pause_writing(self) -> None:
         self.written = asyncio.get_running_loop().create_future()
@@ -130,6 +151,7 @@ class ClientConnection(_Side):
             connect: opens the side to gRPC.
             on_lost: hears of the end.
         """
+        super().__init__(quotas.buffer)
         self.host = host
         self._account = account
         self._on_lost = on_lost
@@ -193,8 +215,8 @@ class ClientConnection(_Side):
         while frame is not None or (frame := self._frames.read()) is not None:
             if frame is not taken and (cost <= 0 or grpc.written is not None or not self._take(frame)):
                 break
-            if frame.means_something:
-                passed.append(self._count(frame))
+            if frame.is_significant:
+                passed.append(self._count(frame, grpc))
             cost -= _COST.get(frame.kind, 1)
             frame = None
         if passed:
@@ -234,7 +256,8 @@ class ClientConnection(_Side):
 
     def _refuse(self, error: Http2Error) -> None:
         """Tells the client why it has to leave; drops what it still sends, which would keep it from reading that."""
-        self.transport.write(write_goaway(self._last_stream, error))
+        if self._grpc is None or self._grpc.is_between_frames:
+            self.transport.write(write_goaway(self._last_stream, error))
         self._dropped_bytes = 0
         self._abort_later(_LINGER_SECONDS)
         if self._grpc is not None:
@@ -265,7 +288,7 @@ class ClientConnection(_Side):
         if not await self._quotas.pending.take_in_turn(self._account, 1, self._limits.body_seconds):
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many calls of this address wait")
 
-    def _count(self, frame: Frame) -> bytes:
+    def _count(self, frame: Frame, grpc: GrpcConnection) -> bytes:
         """Notes what a frame takes; returns what is passed on for it."""
         stream, size = frame.stream, len(frame.payload)
         match frame.kind:
@@ -275,13 +298,13 @@ class ClientConnection(_Side):
                     self._calls[stream] = 0
                     self._pending.add(stream)
                 # In any case, because gRPC's table of fields changes with it.
-                return write_headers(frame, CALL_KEY.encode(), b"%d" % stream) + self._count_bytes(stream, size)
+                return write_headers(frame, CALL_KEY.encode(), b"%d" % stream) + self._count_bytes(stream, size, grpc)
             case FrameType.DATA if self._account is not None:
-                refusal = self._count_bytes(stream, size)
+                refusal = self._count_bytes(stream, size, grpc)
                 if stream in self._calls:
                     return write_frame(*frame)
                 if size:  # gRPC does not see these bytes, so that nobody else lets the client send as many again
-                    self.transport.write(write_window_update(0, size))
+                    grpc.send_own(write_window_update(0, size))
                 return refusal
             case FrameType.RST_STREAM:
                 self._leave_call(stream)
@@ -289,7 +312,7 @@ class ClientConnection(_Side):
                 pass
         return write_frame(*frame)
 
-    def _count_bytes(self, stream: int, size: int) -> bytes:
+    def _count_bytes(self, stream: int, size: int, grpc: GrpcConnection) -> bytes:
         """Counts bytes of a call, or ends the call if its address has too many; returns what tells gRPC so."""
         if self._account is None or stream not in self._calls:
             return b""
@@ -297,7 +320,7 @@ class ClientConnection(_Side):
             self._calls[stream] += size
             return b""
         self._leave_call(stream)
-        self.transport.write(write_reset(stream, ErrorCode.ENHANCE_YOUR_CALM))
+        grpc.send_own(write_reset(stream, ErrorCode.ENHANCE_YOUR_CALM))
         return write_reset(stream, ErrorCode.CANCEL)
 
     def take_call(self, stream: int) -> None:

@@ -102,12 +102,14 @@ class GrpcRelay:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, accepted, ssl=self._tls, ssl_handshake_timeout=seconds
             )
-        except OSError:  # the client has left, or does not know TLS
+        except BaseException as error:
             accepted.close()
             self._forget(connection)
+            if not isinstance(error, OSError):  # the client has left, or does not know TLS
+                raise
 
     def _forget(self, connection: ClientConnection) -> None:
-        account = self._accounts.pop(connection)
+        account = self._accounts.pop(connection, None)
         if account is not None:
             self._quotas.connections.give_back(account)
 
@@ -132,12 +134,13 @@ class GrpcRelay:
         """Takes a call that gRPC gives to the service, by its context.
 
         Returns:
-            The address of the client; None if the call comes by none of the relay's connections, or that has closed.
+            The address of the client; None if the call comes by none of the relay's connections, or that has closed, or
+            if the client's header section ends within a field, which then has that of the relay in it.
         """
         client = self._clients.get(context.peer())
-        if client is None:
+        named = [str(value) for key, value in context.invocation_metadata() or () if key == CALL_KEY]
+        if client is None or not named or not named[-1].isdecimal():
             return None
-        named = [value for key, value in context.invocation_metadata() if key == CALL_KEY]
         client.take_call(int(named[-1]))
         return client.host
 
@@ -147,9 +150,13 @@ class GrpcRelay:
         own = await self._open_socket()
         name = own.getsockname()
         peer = f"ipv4:127.0.0.1:{name[1]}" if self._folder is None else f"unix:{name}"
-        connection = GrpcConnection(client, functools.partial(self._clients.pop, peer, None))
+        connection = GrpcConnection(self._quotas.buffer, client, functools.partial(self._clients.pop, peer, None))
         create = loop.create_connection if self._folder is None else loop.create_unix_connection
-        await create(lambda: connection, sock=own)
+        try:
+            await create(lambda: connection, sock=own)
+        except BaseException:  # the client has left meanwhile
+            own.close()
+            raise
         self._clients[peer] = client
         return connection
 

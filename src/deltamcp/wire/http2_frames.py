@@ -68,7 +68,7 @@ class Frame(NamedTuple):
     payload: bytes
 
     @property
-    def means_something(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether a server has to read it; priorities, unknown types and data without any it need not."""
         return self.kind in _READ and (self.kind != FrameType.DATA or bool(self.flags) or bool(self.payload))
 
@@ -257,24 +257,39 @@ def _read_integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 class ServerFrames:
-    """Reads which streams a server ends; what the server sends is passed on as it is."""
+    """Follows the frames that a server sends, which are passed on as they are."""
 
     def __init__(self) -> None:
         self._head = b""
         self._left = 0
         """The rest of a payload."""
 
-    def feed(self, data: bytes) -> list[int]:
-        """Returns the streams that the server ends in these bytes, by their last frame or by a reset."""
+    @property
+    def is_between(self) -> bool:
+        """Whether the last frame is whole, so that another one may follow."""
+        return not self._head and not self._left
+
+    def feed(self, data: bytes) -> tuple[list[int], int | None]:
+        """Takes bytes of the server.
+
+        Returns:
+            The streams that the server ends in these bytes, by their last frame or by a reset; and the last place where
+            a frame ends, None if none does.
+        """
         ended = []
-        at = self._left
-        if self._head:
+        known = len(self._head)
+        at, place = self._left, None
+        if known:
             data = self._head + data
+        elif at <= len(data):
+            place = at
         while at + _HEAD.size <= len(data):
             high, low, kind, flags, stream = _HEAD.unpack_from(data, at)
             if kind == FrameType.RST_STREAM or (kind in _MAY_END and flags & Flag.END_STREAM):
                 ended.append(stream & 0x7FFF_FFFF)
             at += _HEAD.size + (high << 8 | low)
+            if at <= len(data):
+                place = at - known
         self._head = data[at:]
         self._left = max(0, at - len(data))
-        return ended
+        return ended, place
