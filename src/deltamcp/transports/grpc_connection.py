@@ -259,7 +259,10 @@ class ClientConnection(_Side):
         if self._grpc is None or self._grpc.is_between_frames:
             self.transport.write(write_goaway(self._last_stream, error))
         self._dropped_bytes = 0
-        self._abort_later(_LINGER_SECONDS)
+        self._frames = ClientFrames(self._limits.header_bytes)
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+        self._head_timer = self._abort_later(_LINGER_SECONDS)
         if self._grpc is not None:
             self._grpc.transport.abort()
         self.transport.resume_reading()
