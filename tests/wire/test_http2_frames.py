@@ -13,9 +13,9 @@ from deltamcp.wire.http2_frames import (
     ClientFrames,
     ErrorCode,
     Flag,
-    Frame,
     FrameType,
     Http2Error,
+    Http2Frame,
     ServerFrames,
     count_fields,
     write_frame,
@@ -29,13 +29,16 @@ streams = st.integers(1, 2**31 - 1)
 plain_kinds = st.sampled_from(
     [kind for kind in FrameType if kind.name not in ("HEADERS", "CONTINUATION", "PUSH_PROMISE")]
 )
-plain_frames = st.builds(Frame, plain_kinds | st.integers(10, 255), st.integers(0, 255), streams, payloads)
+plain_frames = st.builds(Http2Frame, plain_kinds | st.integers(10, 255), st.integers(0, 255), streams, payloads)
 sections = st.builds(
-    lambda stream, ends, block: Frame(FrameType.HEADERS, int(ends), stream, block), streams, st.booleans(), payloads
+    lambda stream, ends, block: Http2Frame(FrameType.HEADERS, int(ends), stream, block),
+    streams,
+    st.booleans(),
+    payloads,
 )
 
 
-def write(frame: Frame, at: int = 300) -> bytes:
+def write(frame: Http2Frame, at: int = 300) -> bytes:
     """A frame; of a header section, two if it can be cut there."""
     if frame.kind != FrameType.HEADERS:
         return write_frame(*frame)
@@ -46,11 +49,11 @@ def write(frame: Frame, at: int = 300) -> bytes:
     return write_frame(FrameType.HEADERS, frame.flags, frame.stream, first) + continued
 
 
-def read_all(frames: ClientFrames) -> list[Frame]:
+def read_all(frames: ClientFrames) -> list[Http2Frame]:
     return list(iter(frames.read, None))
 
 
-def feed(*pieces: bytes) -> list[Frame]:
+def feed(*pieces: bytes) -> list[Http2Frame]:
     frames = ClientFrames(HEADER_BYTES)
     frames.feed(PREFACE)
     found = []
@@ -127,7 +130,7 @@ def test_a_field_can_be_added_to_a_header_section(sent, more):
     encoder, decoder = hpack.Encoder(), hpack.Decoder()
     for _ in range(2):  # the tables of both sides stay the same
         wanted = [*sent, ("x-more", "y" * more)]
-        frame = Frame(FrameType.HEADERS, Flag.END_STREAM, 1, encoder.encode(wanted))
+        frame = Http2Frame(FrameType.HEADERS, Flag.END_STREAM, 1, encoder.encode(wanted))
         [read] = feed(write_headers(frame, b"x-own", b"17"))
         assert (read.flags, read.stream) == (frame.flags, frame.stream)
         assert decoder.decode(read.payload) == [*wanted, ("x-own", "17")]
@@ -137,20 +140,20 @@ def test_padding_and_priority_are_left_out():
     payload = b"\x03" + bytes(5) + b"block" + bytes(3)
     flags = Flag.PADDED | Flag.PRIORITY | Flag.END_HEADERS | Flag.END_STREAM
     assert feed(write_frame(FrameType.HEADERS, flags, 1, payload)) == [
-        Frame(FrameType.HEADERS, Flag.END_STREAM, 1, b"block")
+        Http2Frame(FrameType.HEADERS, Flag.END_STREAM, 1, b"block")
     ]
 
 
 @pytest.mark.parametrize(
     ("frame", "is_significant"),
     [
-        (Frame(FrameType.DATA, 0, 1, b""), False),
-        (Frame(FrameType.DATA, Flag.END_STREAM, 1, b""), True),
-        (Frame(FrameType.DATA, 0, 1, b"x"), True),
-        (Frame(FrameType.PRIORITY, 0, 1, bytes(5)), False),
-        (Frame(77, 0, 1, b"x"), False),
-        (Frame(FrameType.PING, 0, 0, bytes(8)), True),
-        (Frame(FrameType.HEADERS, 0, 1, b""), True),
+        (Http2Frame(FrameType.DATA, 0, 1, b""), False),
+        (Http2Frame(FrameType.DATA, Flag.END_STREAM, 1, b""), True),
+        (Http2Frame(FrameType.DATA, 0, 1, b"x"), True),
+        (Http2Frame(FrameType.PRIORITY, 0, 1, bytes(5)), False),
+        (Http2Frame(77, 0, 1, b"x"), False),
+        (Http2Frame(FrameType.PING, 0, 0, bytes(8)), True),
+        (Http2Frame(FrameType.HEADERS, 0, 1, b""), True),
     ],
 )
 def test_some_frames_mean_nothing_to_a_server(frame, is_significant):
@@ -200,5 +203,5 @@ def test_a_header_section_that_has_begun_is_told():
     frames.feed(BEGUN[4:])
     assert frames.read() is None and frames.is_in_headers
     frames.feed(write_frame(FrameType.CONTINUATION, Flag.END_HEADERS, 1, b"y"))
-    assert frames.read() == Frame(FrameType.HEADERS, 0, 1, b"xy")
+    assert frames.read() == Http2Frame(FrameType.HEADERS, 0, 1, b"xy")
     assert not frames.is_in_headers

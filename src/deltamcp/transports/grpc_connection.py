@@ -11,9 +11,9 @@ from deltamcp.wire.http2_frames import (
     PREFACE,
     ClientFrames,
     ErrorCode,
-    Frame,
     FrameType,
     Http2Error,
+    Http2Frame,
     ServerFrames,
     write_frame,
     write_goaway,
@@ -81,10 +81,10 @@ class _Side(asyncio.BufferedProtocol):
         raise NotImplementedError
 
 
-class GrpcConnection(_Side):
+class GrpcServerConnection(_Side):
     """The side to gRPC: passes on what gRPC sends, and tells which calls have ended."""
 
-    def __init__(self, buffer: memoryview, client: "ClientConnection", on_lost: Callable[[], object]) -> None:
+    def __init__(self, buffer: memoryview, client: "GrpcClientConnection", on_lost: Callable[[], object]) -> None:
         super().__init__(buffer)
         self._client = client
         self._on_lost = on_lost
@@ -132,7 +132,7 @@ class GrpcConnection(_Side):
         self._client.close_after_grpc()
 
 
-class ClientConnection(_Side):
+class GrpcClientConnection(_Side):
     """The side to a client: passes on whole frames, as far as its address may have more calls and more bytes."""
 
     def __init__(
@@ -141,8 +141,8 @@ class ClientConnection(_Side):
         account: str | None,
         limits: Limits,
         quotas: GrpcQuotas,
-        connect: Callable[["ClientConnection"], Awaitable[GrpcConnection]],
-        on_lost: Callable[["ClientConnection"], None],
+        connect: Callable[["GrpcClientConnection"], Awaitable[GrpcServerConnection]],
+        on_lost: Callable[["GrpcClientConnection"], None],
     ) -> None:
         """
         Args:
@@ -159,7 +159,7 @@ class ClientConnection(_Side):
         self._quotas = quotas
         self._connect = connect
         self._frames = ClientFrames(limits.header_bytes)
-        self._grpc: GrpcConnection | None = None
+        self._grpc: GrpcServerConnection | None = None
         self._calls: dict[int, int] = {}
         """The streams of open calls, with the bytes of their header sections and messages."""
         self._pending: set[int] = set()
@@ -198,7 +198,7 @@ class ClientConnection(_Side):
             self._task = asyncio.ensure_future(self._pass_in_turns(left))
         self._watch_headers()
 
-    def _pass_frames(self, cost: int, taken: Frame | None = None) -> Frame | None:
+    def _pass_frames(self, cost: int, taken: Http2Frame | None = None) -> Http2Frame | None:
         """Passes on frames of so much cost; returns the first that has to wait.
 
         Args:
@@ -223,7 +223,7 @@ class ClientConnection(_Side):
             grpc.transport.write(b"".join(passed))
         return frame
 
-    async def _pass_in_turns(self, frame: Frame | None) -> None:
+    async def _pass_in_turns(self, frame: Http2Frame | None) -> None:
         """Passes on what has come, in turn with other addresses; then reads on."""
         account = self._account or self.host
         try:
@@ -274,14 +274,14 @@ class ClientConnection(_Side):
 
     # What calls take of their address
 
-    def _begins_call(self, frame: Frame) -> bool:
+    def _begins_call(self, frame: Http2Frame) -> bool:
         return frame.kind == FrameType.HEADERS and frame.stream > self._last_stream
 
-    def _take(self, frame: Frame) -> bool:
+    def _take(self, frame: Http2Frame) -> bool:
         """Counts a call that begins as one that waits; returns False if there are too many."""
         return self._account is None or not self._begins_call(frame) or self._quotas.pending.take(self._account)
 
-    async def _take_in_turn(self, frame: Frame) -> None:
+    async def _take_in_turn(self, frame: Http2Frame) -> None:
         """
         Raises:
             Http2Error: no other call of the address was served for too long.
@@ -291,7 +291,7 @@ class ClientConnection(_Side):
         if not await self._quotas.pending.take_in_turn(self._account, 1, self._limits.body_seconds):
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many calls of this address wait")
 
-    def _count(self, frame: Frame, grpc: GrpcConnection) -> bytes:
+    def _count(self, frame: Http2Frame, grpc: GrpcServerConnection) -> bytes:
         """Notes what a frame takes; returns what is passed on for it."""
         stream, size = frame.stream, len(frame.payload)
         match frame.kind:
@@ -315,7 +315,7 @@ class ClientConnection(_Side):
                 pass
         return write_frame(*frame)
 
-    def _count_bytes(self, stream: int, size: int, grpc: GrpcConnection) -> bytes:
+    def _count_bytes(self, stream: int, size: int, grpc: GrpcServerConnection) -> bytes:
         """Counts bytes of a call, or ends the call if its address has too many; returns what tells gRPC so."""
         if self._account is None or stream not in self._calls:
             return b""

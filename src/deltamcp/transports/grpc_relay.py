@@ -19,7 +19,7 @@ from typing import Any
 
 from deltamcp.limits import Limits
 from deltamcp.transports.asgi_messages import client_address
-from deltamcp.transports.grpc_connection import CALL_KEY, ClientConnection, GrpcConnection, GrpcQuotas
+from deltamcp.transports.grpc_connection import CALL_KEY, GrpcClientConnection, GrpcQuotas, GrpcServerConnection
 from deltamcp.transports.tls import TlsFiles
 from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.transports.warning_filter import WARNING_FILTER
@@ -44,9 +44,9 @@ class GrpcRelay:
         self._proxies = proxies
         self._tls = None if tls is None else _make_context(tls)
         self._numbers = itertools.count(1)
-        self._accounts: dict[ClientConnection, str | None] = {}
+        self._accounts: dict[GrpcClientConnection, str | None] = {}
         """The connections that are open, with what they count as."""
-        self._clients: dict[str, ClientConnection] = {}
+        self._clients: dict[str, GrpcClientConnection] = {}
         """The connections that gRPC knows, by what it calls them."""
         self._folder: Path | None = None
         self._port = 0
@@ -87,7 +87,7 @@ class GrpcRelay:
                 if account is not None and not self._quotas.connections.take(account):
                     accepted.close()
                     continue
-                connection = ClientConnection(
+                connection = GrpcClientConnection(
                     str(client[0]), account, self._limits, self._quotas, self._connect, self._forget
                 )
                 self._accounts[connection] = account
@@ -95,7 +95,7 @@ class GrpcRelay:
                 self._beginning.add(task)
                 task.add_done_callback(self._beginning.discard)
 
-    async def _begin(self, connection: ClientConnection, accepted: socket.socket) -> None:
+    async def _begin(self, connection: GrpcClientConnection, accepted: socket.socket) -> None:
         seconds = None if self._tls is None else self._limits.header_seconds
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -108,7 +108,7 @@ class GrpcRelay:
             if not isinstance(error, OSError):  # the client has left, or does not know TLS
                 raise
 
-    def _forget(self, connection: ClientConnection) -> None:
+    def _forget(self, connection: GrpcClientConnection) -> None:
         account = self._accounts.pop(connection, None)
         if account is not None:
             self._quotas.connections.give_back(account)
@@ -144,13 +144,13 @@ class GrpcRelay:
         client.take_call(int(named[-1]))
         return client.host
 
-    async def _connect(self, client: ClientConnection) -> GrpcConnection:
+    async def _connect(self, client: GrpcClientConnection) -> GrpcServerConnection:
         """Opens a client's connection to gRPC, under a name that tells whose calls come by it."""
         loop = asyncio.get_running_loop()
         own = await self._open_socket()
         name = own.getsockname()
         peer = f"ipv4:127.0.0.1:{name[1]}" if self._folder is None else f"unix:{name}"
-        connection = GrpcConnection(self._quotas.buffer, client, functools.partial(self._clients.pop, peer, None))
+        connection = GrpcServerConnection(self._quotas.buffer, client, functools.partial(self._clients.pop, peer, None))
         create = loop.create_connection if self._folder is None else loop.create_unix_connection
         try:
             await create(lambda: connection, sock=own)

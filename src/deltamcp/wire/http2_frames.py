@@ -59,7 +59,7 @@ class Http2Error(Exception):
         self.code = code
 
 
-class Frame(NamedTuple):
+class Http2Frame(NamedTuple):
     """A frame; that of a header section has all of the section, without padding and priority."""
 
     kind: int
@@ -82,7 +82,7 @@ def write_frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> byt
     return _HEAD.pack(len(payload) >> 8, len(payload) & 0xFF, kind, flags, stream) + payload
 
 
-def write_headers(frame: Frame, name: bytes, value: bytes) -> bytes:
+def write_headers(frame: Http2Frame, name: bytes, value: bytes) -> bytes:
     """Returns the frames of a header section with one field more, which the tables of neither side get to know."""
     # RFC 7541, 6.2.2: a literal without indexing, whose strings have less than 127 bytes.
     block = b"%b\x00%c%b%c%b" % (frame.payload, len(name), name, len(value), value)
@@ -150,7 +150,7 @@ class ClientFrames:
         """Whether the rest of a header section is yet to come."""
         return bool(self._section) or (len(self._received) > 3 and self._received[3] == FrameType.HEADERS)
 
-    def read(self) -> Frame | None:
+    def read(self) -> Http2Frame | None:
         """Returns the next frame; None until it is whole.
 
         Raises:
@@ -172,7 +172,7 @@ class ClientFrames:
             elif kind == FrameType.CONTINUATION:
                 self._continuations += 1
             else:
-                return Frame(kind, flags, stream, payload)
+                return Http2Frame(kind, flags, stream, payload)
             self._section.append(payload)
             self._section_bytes += len(payload)
             if flags & Flag.END_HEADERS:
@@ -192,14 +192,14 @@ class ClientFrames:
             text = f"a header section has at most {self._header_bytes} bytes in {1 + _MAX_CONTINUATIONS} frames"
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, text)
 
-    def _end_section(self) -> Frame:
+    def _end_section(self) -> Http2Frame:
         block = self._section[0] if len(self._section) == 1 else b"".join(self._section)
         self._section.clear()
         self._continuations = self._section_bytes = 0
         if len(block) > _MAX_FIELDS and count_fields(block) > _MAX_FIELDS:
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, f"a header section has at most {_MAX_FIELDS} fields")
         flags, stream = self._first
-        return Frame(FrameType.HEADERS, flags, stream, block)
+        return Http2Frame(FrameType.HEADERS, flags, stream, block)
 
 
 def _strip(payload: bytes, flags: int) -> bytes:
