@@ -103,11 +103,12 @@ async def test_calls_by_hand_are_answered_and_their_status_is_read():
 
 
 @pytest.mark.parametrize("attack", FRAME_ATTACKS, ids=lambda one: one.name)
-async def test_frames_of_every_kind_reach_a_server_that_serves_on(attack):
+async def test_frames_of_every_kind_reach_a_server_that_serves_on(attack, caplog):
     async with serve_grpc(make_server()) as peer:
         said = await asyncio.to_thread(FrameFlood(peer.server.port, attack, 2).run, 0.1)
         assert said and "not connected" not in said
         assert await until_answered(peer) == "still here"
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 async def until_answered(peer: GrpcPeer) -> str:
