@@ -106,7 +106,7 @@ class _OnePageOAuth(OAuth):
         if self._is_shown:
             named = ", ".join(page.scopes)
             raise UnauthorizedError(
-                f"The server wants another login, for the scopes {named[:500]}; if you agree, run delta-mcp login again."
+                f"The server wants another login, for the scopes {named[:500]}; run delta-mcp login again if you agree."
             )
         self._is_shown = True
         return await super().show(page)

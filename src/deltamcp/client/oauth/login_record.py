@@ -59,6 +59,8 @@ class IssuerLogin(SecretStruct, frozen=True, omit_defaults=True):
     tokens: IssuedTokens | None = None
     scopes: tuple[str, ...] = ()
     """The scopes that the client has asked for."""
+    token_endpoint: str = ""
+    """Where the tokens were got; nothing of the login is sent to another origin."""
 
 
 class LoginRecord(SecretStruct, frozen=True, omit_defaults=True):

@@ -64,10 +64,7 @@ def is_server(resource: str, server_url: str) -> bool:
 
     A server's query may be missing from its resource: it says how one server is used.
     """
-    if not covers(resource, server_url):
-        return False
-    own, server = urlsplit(resource), urlsplit(server_url)
-    return own.path.rstrip("/") == server.path.rstrip("/") and own.query in ("", server.query)
+    return covers(resource, server_url) and urlsplit(resource).path.rstrip("/") == urlsplit(server_url).path.rstrip("/")
 
 
 def covers(resource: str, server_url: str) -> bool:
@@ -83,6 +80,7 @@ def covers(resource: str, server_url: str) -> bool:
         and same_port
         and own.username is None
         and not own.fragment
+        and own.query in ("", server.query)
         and (server_path == path or server_path.startswith(f"{path}/"))
     )
 

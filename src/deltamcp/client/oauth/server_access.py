@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from deltamcp.client.links.http1 import origin
 from deltamcp.client.links.token_source import UserNeededError
 from deltamcp.client.oauth.challenge import BearerChallenge, read_bearer_challenge
 from deltamcp.client.oauth.code_grant import make_code_request, make_state, read_code
@@ -33,7 +34,12 @@ from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 from deltamcp.client.oauth.redirect_listener import listen_for_redirect
 from deltamcp.client.oauth.registration import OwnIdentity, identify_client
 from deltamcp.client.oauth.scopes import add_offline_access, select_scopes
-from deltamcp.client.oauth.token_request import TokenRefusedError, authenticate_client, request_tokens
+from deltamcp.client.oauth.token_request import (
+    TokenRefusedError,
+    authenticate_client,
+    find_token_endpoint,
+    request_tokens,
+)
 from deltamcp.errors import UnauthorizedError
 
 _LOST_CLIENT = ("invalid_client", "unauthorized_client")
@@ -114,16 +120,19 @@ class ServerAccess:
             problem = ""
             if login is not None and login.tokens is not None:
                 try:
-                    await self._revoke(self._record.issuer, login.client, login.tokens)
+                    await self._revoke(self._record.issuer, login, login.tokens)
                 except UnauthorizedError as error:
                     problem = str(error)
             return Forgotten(bool(self._record.logins), problem)
 
-    async def _revoke(self, issuer_url: str, client: ClientIdentity, tokens: IssuedTokens) -> None:
+    async def _revoke(self, issuer_url: str, login: IssuerLogin, tokens: IssuedTokens) -> None:
         """Ends tokens at the authorization server that gave them, whatever the server names now (RFC 7009)."""
         issuer = await find_issuer(self._http, issuer_url)
         if issuer.revocation_endpoint is not None:
-            fields, headers = authenticate_client(client, issuer.issuer)
+            places = {origin(issuer_url), origin(login.token_endpoint or issuer_url)}
+            if origin(self._http.check_url(issuer.revocation_endpoint)) not in places:
+                raise UnauthorizedError("The authorization server would end the login at another host.")
+            fields, headers = authenticate_client(login.client, issuer.issuer)
             token = tokens.refresh_token or tokens.access_token
             reply = await self._http.post_form(issuer.revocation_endpoint, {"token": token, **fields}, headers)
             if reply.status >= 300:  # RFC 7009, 2.2: 200, also for a token that is no more
@@ -176,7 +185,7 @@ class ServerAccess:
         # The authorization server may have changed: its successor gets none of its tokens.
         authority = await self._find_authority(challenge)
         issuer = authority.issuer.issuer
-        if issuer != self._bound_issuer:
+        if issuer != self._bound_issuer or self._has_moved(login, authority.issuer):
             return None
         grant = {
             "grant_type": "refresh_token",
@@ -235,6 +244,7 @@ class ServerAccess:
             if self._usable_token(refused) is not None:
                 return
             authority = await self._find_authority(challenge)
+            find_token_endpoint(self._http, authority.issuer)  # without one, no page is shown
             scopes = add_offline_access(
                 self._select_scopes(authority, challenge), authority.issuer.scopes_supported or ()
             )
@@ -362,7 +372,12 @@ class ServerAccess:
 
     def _stored_client(self, authority: _Authority) -> ClientIdentity | None:
         login = self._record.logins.get(authority.issuer.issuer)
-        return None if login is None else login.client
+        return None if login is None or self._has_moved(login, authority.issuer) else login.client
+
+    def _has_moved(self, login: IssuerLogin, issuer: IssuerDocument) -> bool:
+        """Whether the authorization server gives tokens at another origin than when the login was made."""
+        endpoint = find_token_endpoint(self._http, issuer)
+        return bool(login.token_endpoint) and origin(endpoint) != origin(login.token_endpoint)
 
     async def _identify(
         self, authority: _Authority, stored: ClientIdentity | None, redirect_uri: str, scopes: tuple[str, ...]
@@ -385,7 +400,7 @@ class ServerAccess:
     ) -> None:
         if challenge.is_step_up:
             self._step_ups.add(frozenset(challenge.scopes))
-        login = IssuerLogin(client, tokens, scopes)
+        login = IssuerLogin(client, tokens, scopes, authority.issuer.token_endpoint or "")
         resource = authority.resource.resource
         record = replace(self._record, resource="" if is_server(resource, self._server) else resource)
         await self._save(record.with_login(authority.issuer.issuer, login))
