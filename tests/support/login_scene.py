@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote_plus, urlencode, urlsplit
 
+import httpx2
+
 from deltamcp.client.oauth.login_page import LoginPage
 from deltamcp.client.oauth.login_record import decode_record
 from deltamcp.client.oauth.oauth import OAuth
@@ -18,6 +20,7 @@ from deltamcp.client.oauth.server_access import ServerAccess, server_key
 from deltamcp.client.oauth.token_storage import MemoryStorage
 from tests.support.authorization_server import AuthorizationServer
 from tests.support.browser import Browser
+from tests.support.conditions import HANG_SECONDS
 from tests.support.login_issuer import IssuerRequest, LoginIssuer, as_json, serve_login_issuer
 from tests.support.named_hosts import NamedHosts
 
@@ -33,6 +36,10 @@ class LoginScene:
     """The host of the MCP server, with what it says about its protection."""
     evil: LoginIssuer
     good_url: str
+    good_page: str
+    """The page at which users of the honest authorization server log in."""
+    registration: str
+    """Where clients register there, as this machine reaches it."""
     good: LoginIssuer | None = None
     """The honest authorization server, where it is a fake."""
     hosts: NamedHosts | None = None
@@ -67,6 +74,12 @@ class LoginScene:
     async def stored_token(self, issuer: str) -> str | None:
         login = decode_record(await self.storage.load(server_key(self.url))).logins.get(issuer)
         return None if login is None or login.tokens is None else login.tokens.access_token
+
+    async def register_at_good(self, asked: IssuerRequest) -> tuple[int, dict[str, str], bytes]:
+        """Registers the client of a request at the honest authorization server: the id is one that it knows."""
+        async with httpx2.AsyncClient(trust_env=False, timeout=HANG_SECONDS) as http:
+            answer = await http.post(self.registration, json=asked.json)
+        return as_json(answer.json(), answer.status_code)
 
     async def note_secrets(self) -> None:
         """Takes down what the honest authorization server gave."""
@@ -124,13 +137,16 @@ async def login_scene(hosts: NamedHosts | None, real: AuthorizationServer | None
     async with serve_login_issuer() as server, serve_login_issuer() as evil, serve_login_issuer() as good:
         good.prefix = "good-"
         if real is not None:
-            scene = LoginScene(server, evil, real.issuer, resource={"scopes_supported": ["books:read"]})
+            page, registration = real.metadata["authorization_endpoint"], real.metadata["registration_endpoint"]
+            scope = {"scopes_supported": ["books:read"]}
+            scene = LoginScene(server, evil, real.issuer, page, registration, resource=scope)
         else:
             assert hosts is not None, "fakes have names"
+            registration = f"{good.url}/register"
             for name, one in (("mcp.example", server), ("evil.example", evil), ("login.example", good)):
                 hosts.add(name, one.url)
                 one.url = f"https://{name}"
-            scene = LoginScene(server, evil, good.url, good, hosts)
+            scene = LoginScene(server, evil, good.url, f"{good.url}/authorize", registration, good, hosts)
         server.routes.clear()
 
         async def describe(asked: IssuerRequest) -> tuple[int, dict[str, str], bytes]:

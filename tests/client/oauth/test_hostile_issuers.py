@@ -59,7 +59,8 @@ class Attack(NamedTuple):
 def fill(scene: LoginScene, value: Any) -> Any:
     """Puts the addresses of a scene into texts."""
     if isinstance(value, str):
-        for mark, url in (("<server>", scene.server.url), ("<good>", scene.good_url), ("<evil>", scene.evil.url)):
+        marks = {"<server>": scene.server.url, "<good>": scene.good_url, "<evil>": scene.evil.url}
+        for mark, url in {**marks, "<page of good>": scene.good_page}.items():
             value = value.replace(mark, url)
         return value
     if isinstance(value, list):
@@ -410,7 +411,7 @@ ISSUER_ATTACKS = [
     Attack("no page", evil_says(authorization_endpoint=None), "names no page", real=True),
     Attack(
         "the page of the honest issuer",
-        evil_says(authorization_endpoint="<good>/authorize"),
+        evil_says(authorization_endpoint="<page of good>"),
         WARNED,
         page=True,
         real=True,
@@ -420,15 +421,16 @@ ISSUER_ATTACKS = [
     Attack(
         "the page of the honest issuer, and it says who it is",
         both(
-            evil_says(authorization_endpoint="<good>/authorize", authorization_response_iss_parameter_supported=None),
-            registers(client_id="known-to-the-honest-one"),
+            evil_says(authorization_endpoint="<page of good>", authorization_response_iss_parameter_supported=None),
+            lambda scene: scene.evil.routes.update({"/register": scene.register_at_good}),
         ),
         "is not from the authorization server",
         page=True,
+        real=True,
     ),
     Attack(
         "a page with an address of its own to come back to",
-        evil_says(authorization_endpoint="<good>/authorize?redirect_uri=https://evil.example/"),
+        evil_says(authorization_endpoint="<page of good>?redirect_uri=https://evil.example/"),
         "answers for the client",
         real=True,
     ),

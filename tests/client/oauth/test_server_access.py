@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from deltamcp import ConfigurationError, OAuth, UnauthorizedError, connect
+from deltamcp.client.oauth import device_grant
 from deltamcp.client.oauth.login_page import LoginPage
 from deltamcp.client.oauth.login_record import decode_record
 from deltamcp.client.oauth.oauth import LoginRequiredError
@@ -702,7 +703,8 @@ async def test_a_program_gets_tokens_for_itself():
         assert issuer.of("/authorize") == [] == issuer.of("/register")
 
 
-async def test_a_user_logs_in_on_another_device():
+async def test_a_user_logs_in_on_another_device(monkeypatch):
+    monkeypatch.setattr(device_grant, "_MIN_INTERVAL_SECONDS", 0.01)
     shown: list[LoginPage] = []
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, scope="read")
