@@ -120,6 +120,18 @@ async def test_one_command_opens_one_page_whatever_the_server_wants(tmp_path, en
         assert len(issuer.of("/authorize")) == 1
 
 
+async def test_an_audit_opens_no_page_and_names_the_servers_that_want_a_login(tmp_path, environment):
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as notes, serve_fake(Fake()) as mail:
+        for fake in (notes, mail):
+            issuer.protect(fake, scope="read")
+        entries = {"mcpServers": {"notes": {"url": notes.url}, "mail": {"url": mail.url}}}
+        (tmp_path / "mcp.json").write_text(json.dumps(entries))
+        done = await type_in("audit", "mcp.json", typed=b"y\ny\n", tmp_path=tmp_path, **environment)
+        said = " ".join(done.text.split())
+        assert all(f"delta-mcp login {fake.url} --scope=read" in said for fake in (notes, mail)), done.text
+        assert issuer.asked == []
+
+
 async def test_a_client_with_a_secret_names_its_issuer(tmp_path, environment):
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)

@@ -104,7 +104,7 @@ def answers(issuer: str, path: str, body: Any, status: int = 200, **headers: str
 
         async def answer(asked: IssuerRequest) -> Reply:
             value = body(asked) if callable(body) else body
-            more = {name: fill(scene, text) for name, text in headers.items()}
+            more = {name.replace("_", "-"): fill(scene, text) for name, text in headers.items()}
             if isinstance(value, bytes):
                 return status, {"content-type": "application/json", **more}, value
             _, usual, data = as_json({name: fill(scene, one) for name, one in value.items()})
@@ -207,6 +207,7 @@ def polite(scene: LoginScene) -> bool:
 DEEP = b'{"resource":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 LARGE = b'{"resource":"' + b"x" * 300_000 + b'"}'
 DEVICE = {"grant": "device_code"}
+WAITS: tuple[Any, ...] = (0, -1, 1e-9, 0.5, 1e308, 3600, "0", None, True, [])
 
 SERVER_ATTACKS = [
     # The resource that tokens are for (RFC 9728, 3.3)
@@ -275,10 +276,10 @@ SERVER_ATTACKS = [
     ),
     Attack("metadata that is too large", raw_document(LARGE), "cannot be reached"),
     Attack("metadata that is too deep", raw_document(DEEP), UNREADABLE),
-    Attack("metadata that is no JSON", raw_document(b"<html>", **{"content-type": "text/html"}), UNREADABLE),
+    Attack("metadata that is no JSON", raw_document(b"<html>", content_type="text/html"), UNREADABLE),
     Attack(
         "metadata as a stream of events",
-        raw_document(b"data: {}\n\n", **{"content-type": "text/event-stream"}),
+        raw_document(b"data: {}\n\n", content_type="text/event-stream"),
         UNREADABLE,
     ),
     Attack("metadata that is a list", raw_document(b"[]"), UNREADABLE),
@@ -484,7 +485,7 @@ ISSUER_ATTACKS = [
                 "evil",
                 ISSUER,
                 b'{"issuer":"https://evil.example","token_endpoint":"https://evil.example/token"}',
-                **{"content-type": "text/plain"},
+                content_type="text/plain",
             )(scene),
         ),
         "lets no client register",
@@ -662,7 +663,7 @@ RENEWAL_ATTACKS = [
     Attack(
         "a refresh at the server itself",
         both(
-            lambda scene: scene.server.routes.pop(DOCUMENT) and None,
+            lambda scene: scene.server.routes.__delitem__(DOCUMENT),
             lambda scene: scene.server.routes.update({ISSUER: scene.evil.routes[ISSUER]}),
             lambda scene: scene.evil.metadata.update(issuer=scene.server.url),
             server_challenges("Bearer"),
@@ -808,7 +809,7 @@ DEVICE_ATTACKS = [
     Attack("a number as the device's code", device(device_code=7), "refuses the login", options=DEVICE),
     *(
         Attack(f"a wait of {interval!r}", device(interval=interval), HARMLESS, options=DEVICE, page=True, check=polite)
-        for interval in (0, -1, 1e-9, 0.5, 1e308, 3600, "0", None, True, [])
+        for interval in WAITS
     ),
     Attack(
         "slower for ever",
