@@ -94,10 +94,67 @@ async def test_at_a_terminal_the_login_is_offered_and_the_verb_run_afterwards(tm
         issuer.protect(fake, scope="read", call_scope="write")
         done = await type_in("call", fake.url, "buy", typed=b"n\n", tmp_path=tmp_path, **environment)
         assert done.code == 3 and issuer.of("/authorize") == []
-        done = await type_in("call", fake.url, "buy", typed=b"y\ny\n", tmp_path=tmp_path, **environment)
-        assert done.code == 0, done.text
+        done = await type_in("call", fake.url, "buy", typed=b"y\n", tmp_path=tmp_path, **environment)
+        assert done.code == 3 and "asks for the scopes read." in done.text, "the server wants more for the tool"
+        assert f"delta-mcp login {fake.url} --scope=write" in done.text and len(issuer.of("/authorize")) == 1
+        done = await type_in("call", fake.url, "buy", typed=b"y\n", tmp_path=tmp_path, **environment)
+        assert done.code == 0 and "asks for the scopes write." in done.text, done.text
         assert fake.runs("buy") == 1
         assert [asked.query["scope"] for asked in issuer.of("/authorize")] == ["read", "read write"]
+
+
+@pytest.mark.parametrize("verb", ["list", "login"])
+async def test_one_command_opens_one_page_whatever_the_server_wants(tmp_path, environment, verb):
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake, scope="read")
+        wanted = iter(range(100))
+
+        async def want_more(asked, wire) -> None:
+            where = next(path for path in issuer.routes if path.startswith("/resource"))
+            scope = f'scope="more{next(wanted)}", resource_metadata="{issuer.url}{where}"'
+            await wire.answer(403, www_authenticate=f'Bearer error="insufficient_scope", {scope}')
+
+        fake.always("tools/list", want_more)
+        done = await type_in(verb, fake.url, typed=b"y\ny\ny\n", tmp_path=tmp_path, **environment)
+        assert done.code == 3 and "delta-mcp login" in done.text, done.text
+        assert len(issuer.of("/authorize")) == 1
+
+
+async def test_an_audit_opens_no_page_and_names_the_servers_that_want_a_login(tmp_path, environment):
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as notes, serve_fake(Fake()) as mail:
+        for fake in (notes, mail):
+            issuer.protect(fake, scope="read")
+        entries = {"mcpServers": {"notes": {"url": notes.url}, "mail": {"url": mail.url}}}
+        (tmp_path / "mcp.json").write_text(json.dumps(entries))
+        done = await type_in("audit", "mcp.json", typed=b"y\ny\n", tmp_path=tmp_path, **environment)
+        said = " ".join(done.text.split())
+        assert all(f"delta-mcp login {fake.url} --scope=read" in said for fake in (notes, mail)), done.text
+        assert issuer.asked == []
+
+
+async def test_a_client_with_a_secret_names_its_issuer(tmp_path, environment):
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+        secret = {**environment, "DELTA_MCP_CLIENT_SECRET": "s3cret"}
+        done = await say("login", fake.url, "--client-id", "mine", tmp_path=tmp_path, **secret)
+        assert_one_sentence(done, 2)
+        assert "--issuer" in done.err and issuer.asked == []
+
+
+async def test_a_resource_above_the_server_is_named_once(tmp_path, environment):
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
+        above = fake.url.removesuffix("/mcp")
+        issuer.protect(fake, resource=above)
+        done = await say("login", fake.url, tmp_path=tmp_path, **environment)
+        assert_one_sentence(done, 3)
+        assert "--resource" in done.err and issuer.of("/authorize") == []
+        other = await say("login", fake.url, "--resource", "https://other.example", tmp_path=tmp_path, **environment)
+        assert_one_sentence(other, 2)
+        done = await say("login", fake.url, "--resource", above, tmp_path=tmp_path, **environment)
+        assert done.code == 0, done.err
+        issuer.accepted.clear()
+        assert (await say("list", fake.url, tmp_path=tmp_path, **environment)).code == 0
+        assert [form["resource"] for form in issuer.grants("refresh_token")] == [above]
 
 
 async def test_a_login_at_the_terminal_keeps_the_headers_of_an_entry(tmp_path, environment):

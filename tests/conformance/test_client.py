@@ -46,8 +46,8 @@ CHECKS = {
         "auth/token-endpoint-auth-post": 19,
         "auth/token-endpoint-auth-none": 19,
         "auth/pre-registration": 13,
-        "auth/client-credentials-jwt": 8,
-        "auth/client-credentials-basic": 8,
+        "auth/client-credentials-jwt": 9,
+        "auth/client-credentials-basic": 9,
     },
     "2026-07-28": {
         "tools_call": 2,
@@ -83,8 +83,8 @@ CHECKS = {
         "auth/iss-unexpected": 8,
         "auth/iss-normalized": 8,
         "auth/metadata-issuer-mismatch": 3,
-        "auth/client-credentials-jwt": 7,
-        "auth/client-credentials-basic": 7,
+        "auth/client-credentials-jwt": 8,
+        "auth/client-credentials-basic": 8,
     },
 }
 """Everything else, and how many of its checks say success."""

@@ -14,7 +14,7 @@ import pytest
 from deltamcp import DeltaClient, Elicited, connect
 from deltamcp.auth.resource_server import ResourceServer
 from deltamcp.client.oauth.token_storage import MemoryStorage
-from deltamcp.errors import CallFailedError
+from deltamcp.errors import CallFailedError, ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.login_pages import START_PATH, LoginPages
@@ -25,7 +25,9 @@ from tests.support.authorization_server import AuthorizationServer, authorizatio
 from tests.support.browser import Browser
 from tests.support.conditions import HANG_SECONDS
 from tests.support.era_client import ERAS
+from tests.support.fake_http import Fake, serve_fake
 from tests.support.http_server import serve_uvicorn
+from tests.support.login_issuer import LoginIssuer, serve_login_issuer
 from tests.support.processes import free_port
 from tests.support.protected_server import make_book_server
 from tests.support.tcp_relay import TcpRelay, serve_relay
@@ -243,6 +245,70 @@ async def test_the_local_user_logs_in_by_a_page_and_is_then_known(
     assert len(opened) == 1 and opened[0].startswith(issuer.issuer)
     async with connect(gateway_of(books, tmp_path).server) as client:
         assert (await client.call("whoami"))[0] == "alice"
+
+
+async def test_the_question_and_the_page_name_the_scopes(
+    issuer: AuthorizationServer, books: ProtectedBooks, tmp_path: Path
+) -> None:
+    questions: list[dict[str, Any]] = []
+
+    async def decline(question: dict[str, Any]) -> Elicited:
+        questions.append(question)
+        return Elicited("decline")
+
+    async with served(gateway_of(books, tmp_path), issuer) as url:
+        async with caller(url, await issuer.access_token(url), decline) as client:
+            with pytest.raises(CallFailedError):
+                await client.call("log_in_books")
+            async with httpx2.AsyncClient(trust_env=False, timeout=HANG_SECONDS) as browser:
+                page = await browser.get(questions[0]["url"])
+    named = "It asks for the scopes books:read, offline_access."
+    assert questions[0]["message"] == f"Log in at books to use its tools. {named}"
+    assert named in page.text
+
+
+async def test_a_resource_above_an_upstream_is_one_that_the_configuration_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
+        above = fake.url.removesuffix("/mcp")
+        issuer.protect(fake, resource=above)
+        fake.always("GET", describe_itself(issuer, fake, above))
+        opened: list[str] = []
+        for resource, can_log_in in ((None, False), (above, True)):
+            upstream = UpstreamConfig(name="books", entry={"url": fake.url}, auth="oauth", resource=resource)
+            gateway = Gateway(GatewayConfig(upstreams=[upstream], disclosure="full"), cache_folder=tmp_path / "cache")
+            async with connect(gateway.server, on_elicitation=opens_as("alice", opened)) as client:
+                if can_log_in:
+                    await client.call("log_in_books")
+                else:
+                    with pytest.raises(CallFailedError, match="name that address as the resource"):
+                        await client.call("log_in_books")
+            assert len(opened) == can_log_in
+        assert [form["resource"] for form in issuer.grants("authorization_code")] == [above]
+
+
+def describe_itself(issuer: LoginIssuer, fake: Fake, resource: str) -> Any:
+    async def answer(asked: Any, wire: Any) -> None:
+        if asked.path.startswith("/.well-known/oauth-protected-resource"):
+            await wire.json({"resource": resource, "authorization_servers": [issuer.url]})
+        else:
+            await fake.answer(asked, wire)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"auth": "oauth", "resource": "https://other.example"}, {"resource": "https://books.example"}],
+)
+def test_a_resource_that_is_not_above_the_server_or_has_no_login_is_told(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    upstream = UpstreamConfig(name="books", entry={"url": "https://books.example/mcp"}, **options)
+    with pytest.raises(ConfigurationError, match="resource"):
+        Gateway(GatewayConfig(upstreams=[upstream]), cache_folder=tmp_path)
 
 
 async def test_the_local_user_whose_client_cannot_ask_reads_what_to_run(

@@ -50,6 +50,8 @@ class LoginIssuer:
 
     def __init__(self) -> None:
         self.url = ""
+        self.prefix = ""
+        """What its codes and tokens begin with."""
         self.asked: list[IssuerRequest] = []
         self.metadata: dict[str, Any] = {}
         """Fields of its metadata that differ from the usual ones; None leaves one out."""
@@ -147,7 +149,7 @@ class LoginIssuer:
 
     async def _authorize(self, asked: IssuerRequest) -> tuple[int, dict[str, str], bytes]:
         self._count += 1
-        code = f"code-{self._count}"
+        code = f"{self.prefix}code-{self._count}"
         self._codes[code] = asked.query
         usual = {"code": code, "state": asked.query["state"], "iss": self.url}
         query = urlencode(_differ(usual, self.redirect_with))
@@ -194,10 +196,12 @@ class LoginIssuer:
             case _:
                 pass
         self._count += 1
-        usual = {"access_token": f"access-{self._count}", "refresh_token": f"refresh-{self._count}", "scope": scope}
+        access, refresh = f"{self.prefix}access-{self._count}", f"{self.prefix}refresh-{self._count}"
+        usual = {"access_token": access, "refresh_token": refresh, "scope": scope}
         given = _differ({"token_type": "Bearer", "expires_in": 3600, **usual}, self.token_fields)
-        self.accepted[given["access_token"]] = scope
-        if "refresh_token" in given:
+        if isinstance(given.get("access_token"), str):
+            self.accepted[given["access_token"]] = scope
+        if isinstance(given.get("refresh_token"), str):
             self.refresh_tokens[given["refresh_token"]] = scope
         return as_json(given)
 

@@ -96,15 +96,19 @@ def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None)
 
 
 async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
-    from deltamcp.client.connect import connect  # imported late, so that other verbs start faster
-    from deltamcp.client.oauth.oauth import OAuth
+    from deltamcp.cli import login  # imported late, as what follows, so that other verbs start faster
+    from deltamcp.client.connect import connect
+    from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 
     auth = OAuth(asks_user=False)
     client = connect(
         entry, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds, auth=auth
     )
-    async with client:
-        return ServerAnswer(await client.describe(), client.server.instructions or "")
+    try:
+        async with client:
+            return ServerAnswer(await client.describe(), client.server.instructions or "")
+    except LoginRequiredError as error:
+        raise login.say_how(error) from None
 
 
 async def _audit_with_progress(

@@ -10,6 +10,8 @@ from deltamcp.cli import targets
 from deltamcp.cli.elicitation import read_choice
 from deltamcp.cli.output import print_json, print_text
 from deltamcp.client.oauth.challenge import read_bearer_challenge
+from deltamcp.client.oauth.login_page import LoginPage
+from deltamcp.client.oauth.metadata import covers
 from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 from deltamcp.errors import ConfigurationError, UnauthorizedError
 
@@ -29,7 +31,11 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="a client that is registered already; its secret, if it has one, is in DELTA_MCP_CLIENT_SECRET",
     )
-    verb.add_argument("--issuer", metavar="URL", help="the authorization server that knows the client")
+    verb.add_argument(
+        "--issuer",
+        metavar="URL",
+        help="the authorization server that knows the client; a client with a secret needs it",
+    )
     verb.add_argument("--client-metadata", metavar="URL", help="a document that stands for a client id")
     verb.add_argument(
         "--callback",
@@ -37,10 +43,17 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         default="",
         help="the http address of this machine that the client is registered with (default a free port of 127.0.0.1)",
     )
+    verb.add_argument(
+        "--resource",
+        metavar="URL",
+        help="an address above TARGET's that its tokens may be for; every server there can be used with them",
+    )
 
 
 def run(args: argparse.Namespace, target: list[str]) -> None:
-    auth = OAuth(
+    if args.resource is not None and not covers(args.resource, targets.find_url(target)):
+        raise ConfigurationError("--resource is an address above that of the server, such as https://tools.example.")
+    auth = _OnePageOAuth(
         grant="device_code" if args.device else None,
         client_id=args.client_id,
         client_secret=os.environ.get("DELTA_MCP_CLIENT_SECRET") if args.client_id else None,
@@ -48,6 +61,7 @@ def run(args: argparse.Namespace, target: list[str]) -> None:
         client_metadata_url=args.client_metadata,
         scopes=args.scope,
         redirect_uri=args.callback,
+        resource=args.resource,
     )
     url = _log_in(args, target, auth)
     if args.json:
@@ -62,20 +76,40 @@ def offer(args: argparse.Namespace, needed: LoginRequiredError) -> None:
     Raises:
         UnauthorizedError: there is no terminal, or the user does not want to.
     """
-    url = needed.server_url
+    url, scopes = needed.server_url, read_bearer_challenge(needed.challenge).scopes
     if not sys.stdin.isatty() or not sys.stderr.isatty():
-        raise UnauthorizedError(
-            f"{needed} Do that with: delta-mcp login {shlex.quote(url)} (or give --token)", needed.challenge
-        )
-    print(needed, file=sys.stderr)
+        raise say_how(needed)
+    print(f"{needed} {LoginPage(url, scopes=scopes).notice}".rstrip(), file=sys.stderr)
     try:
         agrees = read_choice("Log in now? y or n", "yn") == "y"
     except EOFError:
         agrees = False
     if not agrees:
         raise UnauthorizedError(f"Not logged in to the server at {url}.", needed.challenge)
-    url = _log_in(args, args.login_target, OAuth(scopes=read_bearer_challenge(needed.challenge).scopes))
+    url = _log_in(args, args.login_target, _OnePageOAuth(scopes=scopes))
     print(f"Logged in to {url}", file=sys.stderr)
+
+
+def say_how(needed: LoginRequiredError) -> UnauthorizedError:
+    """Returns the error of a command that opens no page, with the command that logs in."""
+    scopes = read_bearer_challenge(needed.challenge).scopes
+    command = shlex.join(["delta-mcp", "login", needed.server_url, *(f"--scope={scope}" for scope in scopes)])
+    return UnauthorizedError(f"{needed} Do that with: {command} (or give --token)", needed.challenge)
+
+
+class _OnePageOAuth(OAuth):
+    """Shows one page: a server cannot have one command open several."""
+
+    _is_shown = False
+
+    async def show(self, page: LoginPage) -> str | None:
+        if self._is_shown:
+            named = ", ".join(page.scopes)
+            raise UnauthorizedError(
+                f"The server wants another login, for the scopes {named[:500]}; run delta-mcp login again if you agree."
+            )
+        self._is_shown = True
+        return await super().show(page)
 
 
 def _log_in(args: argparse.Namespace, target: list[str], auth: OAuth) -> str:

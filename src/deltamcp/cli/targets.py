@@ -44,8 +44,6 @@ TARGET_HELP = (
 )
 _SERVER_NAME = re.compile(r"[\w.@ -]+")
 """What the name of a server in a host's file may look like; it has no separators of paths."""
-_MAX_LOGINS = 2
-"""How often a verb offers a login: once for a token, once for a token that allows more."""
 LIST_SECONDS = 60.0
 """The timeout of requests that list or describe tools."""
 
@@ -77,20 +75,25 @@ def set_up_verb(
 def run_with_login(args: argparse.Namespace, run: Callable[[], T]) -> T:
     """Runs a verb; where the server wants a login, and the user at the terminal agrees, logs in and runs it again.
 
+    One command opens one page: a server that then wants another login is told with what to do.
+
     Raises:
-        UnauthorizedError: the server wants a login, and there is no terminal, or the user does not want to.
+        UnauthorizedError: the server wants a login, and there is no terminal, or the user does not want to, or has just
+            logged in.
     """
     from deltamcp.client.oauth.oauth import LoginRequiredError  # imported late, as a gateway starts without a client
 
-    for _ in range(_MAX_LOGINS):
-        try:
-            return run()
-        except LoginRequiredError as error:
-            needed = error
-        from deltamcp.cli import login  # imported late, so that other verbs start faster
+    try:
+        return run()
+    except LoginRequiredError as error:
+        needed = error
+    from deltamcp.cli import login  # imported late, so that other verbs start faster
 
-        login.offer(args, needed)
-    return run()
+    login.offer(args, needed)
+    try:
+        return run()
+    except LoginRequiredError as error:
+        raise login.say_how(error) from None
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:

@@ -57,6 +57,9 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     sync_seconds: Seconds = 5.0
     auth: Literal["oauth"] | None = None
     """Whether the server wants its users to log in: then each principal has a login and a connection of its own."""
+    resource: str | None = None
+    """With `auth`: an address above the server's that its tokens may be for; every server there can be used with
+    them."""
     shared_login: bool = False
     """Whether callers over HTTP whom nobody authenticates have the login of the user who started the gateway."""
     process_for: Literal["all", "principal"] = "all"

@@ -167,19 +167,26 @@ class Gateway:
             "speak": config.speak,
         }
         if config.auth is None:
+            if config.resource is not None:
+                raise ConfigurationError(f'{config.name}: a resource is for servers with auth = "oauth".')
             return Upstream(config.name, config.entry, config.settings, **options)
         url = config.entry.get("url")
         if not isinstance(url, str):
             raise ConfigurationError(f'{config.name}: auth = "oauth" is for servers with a url.')
+        from deltamcp.client.oauth.metadata import covers  # imported late, as most gateways need no login
+
+        resource = config.resource
+        if resource is not None and not covers(resource, url):
+            raise ConfigurationError(f"{config.name}: the resource is an address above the url, such as https://host.")
 
         def make_login(principal: Principal) -> "UserLogin":
             from deltamcp.upstreams.logins.user_login import UserLogin, local_login
 
             if principal is LOCAL:
-                return local_login(config.name, url, secrets)
+                return local_login(config.name, url, secrets, resource)
             engine = self.server.engine
             logins = SealedLogins(engine.store, self._seal, engine.info["name"], principal)
-            return UserLogin(config.name, url, logins, self._login_pages, secrets)
+            return UserLogin(config.name, url, logins, self._login_pages, secrets, resource)
 
         options["shares_login"] = config.shared_login
         return LoginUpstream(config.name, config.entry, config.settings, make_login, **options)

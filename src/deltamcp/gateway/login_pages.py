@@ -129,9 +129,10 @@ class LoginPages:
             await asgi_messages.respond(send, 405, b"", ((b"allow", b"GET, POST"),))
 
     async def _ask_to_start(self, found: _OpenLogin, scope: Scope, send: Send) -> None:
+        notice = (await found.login.page()).notice
         text = (
             f"Your account at {found.upstream} will be used for the calls that {found.principal.id} makes here. "
-            f"Go on only if you are {found.principal.id}, and have just asked for this."
+            f"Go on only if you are {found.principal.id}, and have just asked for this. {notice}"
         )
         more = _BUTTON.format(action=html.escape(f"{START_PATH}?{urlencode({'id': found.id})}"))
         headers = []
@@ -155,9 +156,9 @@ class LoginPages:
                 if found.own_login is None or found.own_login.has_ended:
                     storage, place = MemoryStorage(), self.redirect_uri
                     found.own_login = BrowserLogin(self._auth.resource, storage, place, client_id=self._client_id)
-                page = await found.own_login.page()
+                page = (await found.own_login.page()).url
             else:
-                page = await found.login.page()
+                page = (await found.login.page()).url
         except UnauthorizedError as error:
             await _show(send, 502, "The login failed", str(error))
             return
@@ -177,7 +178,7 @@ class LoginPages:
         try:
             if found.own_login is not None and found.own_login.is_answered_by(state):
                 await self._check_user(found, found.own_login, address, scope)
-                await _redirect(send, await found.login.page())
+                await _redirect(send, (await found.login.page()).url)
                 return
             found.login.come_back(address)
             await found.login.wait()

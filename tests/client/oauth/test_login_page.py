@@ -5,7 +5,7 @@ import webbrowser
 
 import pytest
 
-from deltamcp.client.oauth.login_page import LoginPage, open_in_browser
+from deltamcp.client.oauth.login_page import LoginPage, find_warnings, open_in_browser
 
 PAGE = LoginPage("https://as.example/authorize?x=y", redirect_uri="http://127.0.0.1:7777/callback")
 
@@ -35,6 +35,41 @@ async def test_without_a_browser_the_user_is_told_where_one_must_run(variables, 
     monkeypatch.setattr("sys.platform", "linux")
     await open_in_browser(PAGE)
     assert "ssh -L 7777:127.0.0.1:7777" in capsys.readouterr().err
+
+
+async def test_the_user_reads_what_the_page_asks_for_and_what_to_be_careful_of(capsys, monkeypatch):
+    monkeypatch.setenv("BROWSER", "some")
+    monkeypatch.setattr(webbrowser, "open", lambda url: None)
+    await open_in_browser(
+        LoginPage("https://as.example/authorize", scopes=("read", "write"), warnings=("It is late.",))
+    )
+    assert capsys.readouterr().err.splitlines()[1] == "It asks for the scopes read, write. Careful: It is late."
+
+
+def test_many_scopes_are_counted_and_not_all_written():
+    notice = LoginPage("https://as.example/", scopes=tuple(f"scope{n:05}" for n in range(100))).notice
+    assert notice.startswith("It asks for the scopes scope00000, ") and "(100 in all)" in notice and len(notice) < 600
+
+
+@pytest.mark.parametrize(
+    ("page", "earlier", "told"),
+    [
+        (LoginPage("https://as.example/a"), "", []),
+        (LoginPage("https://as.example:443/a"), "https://as.example/t", []),
+        (LoginPage("https://honest.example/a"), "", ["The page is at honest.example"]),
+        (LoginPage("https://as.example:8443/a"), "", ["The page is at as.example:8443"]),
+        (LoginPage("https://as.example/a", "X", "https://q.example/?c=X"), "", ["The page is at q.example"]),
+        (LoginPage("https://q.example/a", "X", "https://q.example/a"), "", ["The page is at q.example"]),
+        (
+            LoginPage("https://as.example/a"),
+            "https://old.example",
+            ["The server had you log in at https://old.example"],
+        ),
+    ],
+)
+def test_a_page_elsewhere_and_an_issuer_that_changed_are_warned_of(page, earlier, told):
+    warnings = find_warnings(page, "https://as.example/t", earlier)
+    assert len(warnings) == len(told) and all(map(str.startswith, warnings, told))
 
 
 async def test_a_page_for_another_device_is_only_told(capsys, monkeypatch):

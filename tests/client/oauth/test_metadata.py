@@ -8,6 +8,7 @@ from deltamcp.client.oauth.metadata import (
     covers,
     find_issuer,
     find_resource,
+    is_server,
     issuer_document_urls,
     resource_document_urls,
 )
@@ -74,6 +75,54 @@ def test_an_issuers_metadata_is_looked_for_in_the_order_of_the_specification(iss
 )
 def test_a_resource_is_the_server_or_contains_it(resource, server, expected):
     assert covers(resource, server) is expected
+
+
+@pytest.mark.parametrize(
+    ("resource", "server", "expected"),
+    [
+        ("https://h/mcp", "https://h/mcp", True),
+        ("https://h/mcp/", "https://h/mcp", True),
+        ("https://h/mcp", "https://h/mcp/", True),
+        ("https://h", "https://h/", True),
+        ("https://h:443/mcp", "https://h/mcp", True),
+        ("HTTPS://H/mcp", "https://h/mcp", True),
+        ("https://h/mcp", "https://h/mcp?project=1", True),
+        ("https://h/mcp?project=1", "https://h/mcp?project=1", True),
+        ("https://h/mcp?project=2", "https://h/mcp?project=1", False),
+        ("https://h/mcp?project=2", "https://h/mcp", False),
+        ("https://h", "https://h/mcp", False),
+        ("https://h/", "https://h/tenant/mcp", False),
+        ("https://h/tenant", "https://h/tenant/mcp", False),
+        ("https://h/tenant/mcp/more", "https://h/tenant/mcp", False),
+        ("https://h/other", "https://h/mcp", False),
+        ("https://h/MCP", "https://h/mcp", False),
+        ("https://h/x/../mcp", "https://h/mcp", False),
+        ("https://h/%6dcp", "https://h/mcp", False),
+        ("https://u@h/mcp", "https://h/mcp", False),
+    ],
+)
+def test_a_resource_is_the_server_alone(resource, server, expected):
+    assert is_server(resource, server) is expected
+
+
+@pytest.mark.parametrize("path", ["", "/", "/tenant"])
+async def test_metadata_of_all_of_a_host_is_refused_unless_the_program_allows_it(path):
+    async with serve_login_issuer() as issuer:
+        server = f"{issuer.url}/tenant/mcp"
+        issuer.routes["/whole"] = lambda _: _answer({"resource": f"{issuer.url}{path}"})
+        challenge = BearerChallenge(f"{issuer.url}/whole")
+        with pytest.raises(UnauthorizedError, match=r"OAuth\(resource=\.\.\.\)"):
+            await find_resource(JsonHttp(server), server, challenge)
+        with pytest.raises(UnauthorizedError, match=r"OAuth\(resource=\.\.\.\)"):
+            await find_resource(JsonHttp(server), server, challenge, f"{issuer.url}/tena")
+        found = await find_resource(JsonHttp(server), server, challenge, f"{issuer.url}{path}")
+        assert found is not None and found.resource == f"{issuer.url}{path}"
+
+
+@pytest.mark.parametrize("issuer", ["https://as.example?x", "https://as.example/#https://honest.example"])
+async def test_an_issuer_has_neither_a_query_nor_a_fragment(issuer):
+    with pytest.raises(UnauthorizedError, match="is no authorization server"):
+        await find_issuer(JsonHttp("https://mcp.example/mcp"), issuer)
 
 
 async def test_metadata_of_another_server_is_refused():

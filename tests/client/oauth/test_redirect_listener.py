@@ -1,6 +1,7 @@
 """The listener for the browser that comes back: one request counts, and only the right one."""
 
 import asyncio
+import contextlib
 import socket
 from urllib.parse import urlsplit
 
@@ -74,6 +75,22 @@ async def test_connections_that_say_nothing_are_bounded_and_do_not_stop_the_logi
         assert all(end == b"" or isinstance(end, ConnectionError) for end in ends)
         await ask(listener, f"/callback?code=x&state={STATE}")
         assert "code=x" in await listener.wait(5)
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_silent_connections_do_not_keep_the_browser_out(monkeypatch):
+    """The one that has said nothing for longest makes room."""
+    monkeypatch.setattr(redirect_listener, "_READ_SECONDS", 600.0)
+    async with listen_for_redirect("", "", STATE) as listener:
+        port = int(listener.redirect_uri.split(":")[2].partition("/")[0])
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(16)]
+        page = await ask(listener, f"/callback?code=x&state={STATE}")
+        assert page.startswith(b"HTTP/1.1 200")
+        assert "code=x" in await listener.wait(5)
+        with contextlib.suppress(ConnectionError):
+            assert await silent[0][0].read() == b""
+        assert not any(reader.at_eof() for reader, _ in silent[1:])
         for _, writer in silent:
             writer.close()
 

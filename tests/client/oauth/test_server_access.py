@@ -11,16 +11,17 @@ import pytest
 from rich.console import Console
 
 from deltamcp import ConfigurationError, OAuth, UnauthorizedError, connect
+from deltamcp.client.oauth import device_grant
 from deltamcp.client.oauth.login_page import LoginPage
 from deltamcp.client.oauth.login_record import decode_record
 from deltamcp.client.oauth.oauth import LoginRequiredError
 from deltamcp.client.oauth.server_access import ServerAccess, server_key
-from deltamcp.client.oauth.token_storage import MemoryStorage
+from deltamcp.client.oauth.token_storage import MemoryStorage, TokenStorage, UserStorage
 from tests.support.fake_http import Fake, serve_fake
 from tests.support.login_issuer import METHODS, IssuerRequest, LoginIssuer, as_json, serve_login_issuer
 
 
-def make_oauth(fake_issuer: LoginIssuer, storage: MemoryStorage | None = None, **options: Any) -> OAuth:
+def make_oauth(fake_issuer: LoginIssuer, storage: TokenStorage | None = None, **options: Any) -> OAuth:
     usual = {"open_page": fake_issuer.browse, "storage": storage or MemoryStorage(), "login_seconds": 30}
     return OAuth(**{**usual, **options})
 
@@ -415,7 +416,7 @@ async def test_a_secret_is_sent_as_the_issuer_wants_it(methods, expected):
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         issuer.metadata["token_endpoint_auth_methods_supported"] = methods
-        async with connect(fake.url, auth=make_oauth(issuer, client_id="a:b", client_secret="c d")):
+        async with connect(fake.url, auth=make_oauth(issuer, client_id="a:b", client_secret="c d", issuer=issuer.url)):
             pass
         (asked,) = issuer.of("/token")
         pair = base64.b64encode(b"a%3Ab:c%20d").decode()
@@ -444,7 +445,7 @@ async def test_a_key_that_is_none_is_told_without_showing_it():
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         with pytest.raises(ConfigurationError, match="private key in PEM") as caught:
-            async with connect(fake.url, auth=make_oauth(issuer, client_id="x", client_key=key)):
+            async with connect(fake.url, auth=make_oauth(issuer, client_id="x", client_key=key, issuer=issuer.url)):
                 pass
         assert key not in "".join(traceback.format_exception(caught.value))
 
@@ -476,13 +477,132 @@ async def test_when_the_issuer_changes_nothing_of_the_old_one_goes_to_the_new_on
 async def test_when_the_issuer_changes_the_new_one_gets_no_secret_of_the_program(grant):
     async with serve_login_issuer() as old, serve_login_issuer() as new, serve_fake(Fake()) as fake:
         old.protect(fake)
-        auth = make_oauth(old, grant=grant, client_id="mine", client_secret="s3cret")
+        auth = make_oauth(old, grant=grant, client_id="mine", client_secret="s3cret", issuer=old.url)
         async with connect(fake.url, auth=auth) as client:
             new.protect(fake)
-            with pytest.raises(UnauthorizedError, match="name the issuer that knows it"):
+            with pytest.raises(UnauthorizedError, match="does not trust"):
                 await client.call("buy")
         assert fake.runs("buy") == 0
         assert [asked.path for asked in new.asked if asked.verb == "POST" or asked.path == "/authorize"] == []
+
+
+@pytest.mark.parametrize("ending", [None, "invalid_client"])
+async def test_where_a_client_id_was_used_is_known_after_a_restart(tmp_path, ending):
+    """Also after the authorization server has forgotten the client."""
+    async with serve_login_issuer() as old, serve_login_issuer() as new, serve_fake(Fake()) as fake:
+        old.protect(fake)
+        storage = UserStorage(tmp_path, uses_keyring=False)
+        async with connect(fake.url, auth=make_oauth(old, storage, client_id="mine")) as client:
+            if ending is not None:
+                old.accepted.clear()
+                old.routes["/token"] = lambda asked: _answer({"error": ending}, 401)
+                with pytest.raises(UnauthorizedError):
+                    await client.call("buy")
+        new.protect(fake)
+        storage = UserStorage(tmp_path, uses_keyring=False)
+        with pytest.raises(UnauthorizedError, match="name the issuer that knows it"):
+            async with connect(fake.url, auth=make_oauth(new, storage, client_id="mine")):
+                pass
+        assert [asked.path for asked in new.asked if asked.verb == "POST" or asked.path == "/authorize"] == []
+
+
+async def test_a_program_that_names_its_issuer_uses_no_login_at_another():
+    storage = MemoryStorage()
+    async with serve_login_issuer() as old, serve_login_issuer() as new, serve_fake(Fake()) as fake:
+        old.protect(fake)
+        async with connect(fake.url, auth=make_oauth(old, storage)):
+            pass
+        auth = make_oauth(new, storage, issuer=new.url)
+        assert await auth.token_source(fake.url).token() is None
+
+
+async def _answer(value: Any, status: int = 200) -> tuple[int, dict[str, str], bytes]:
+    return as_json(value, status)
+
+
+# What the user reads beside the page
+
+
+async def test_the_page_names_the_scopes_that_are_asked_for():
+    shown: list[LoginPage] = []
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake, scope="read")
+
+        async def open_page(page: LoginPage) -> None:
+            shown.append(page)
+            await issuer.browse(page)
+
+        async with connect(fake.url, auth=make_oauth(issuer, open_page=open_page, scopes=["write"])):
+            pass
+        assert [(page.scopes, page.warnings) for page in shown] == [(("read", "write"), ())]
+        assert shown[0].notice == "It asks for the scopes read, write."
+
+
+async def test_the_user_is_warned_of_a_page_at_another_host_than_the_authorization_server(caplog):
+    shown: list[LoginPage] = []
+    async with serve_login_issuer() as issuer, serve_login_issuer() as other, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+        issuer.metadata["authorization_endpoint"] = f"{other.url}/authorize"
+        auth = make_oauth(issuer, open_page=shown.append, login_seconds=0.1)
+        with pytest.raises(UnauthorizedError, match="Nobody logged in"):
+            async with connect(fake.url, auth=auth):
+                pass
+        (page,) = shown
+        assert other.url.removeprefix("http://") in page.notice and issuer.url in page.notice
+        assert "belong together" in page.notice and "belong together" in caplog.text
+
+
+async def test_the_user_is_warned_when_the_server_has_another_authorization_server_than_before():
+    shown: list[LoginPage] = []
+    async with serve_login_issuer() as old, serve_login_issuer() as new, serve_fake(Fake()) as fake:
+        old.protect(fake)
+
+        async def open_page(page: LoginPage) -> None:
+            shown.append(page)
+            await old.browse(page)
+
+        async with connect(fake.url, auth=make_oauth(old, open_page=open_page)) as client:
+            new.protect(fake)
+            await client.call("buy")
+        assert [len(page.warnings) for page in shown] == [0, 1]
+        assert old.url in shown[1].warnings[0] and new.url in shown[1].warnings[0]
+
+
+# A resource above the server
+
+
+async def test_a_token_for_an_address_above_the_servers_is_for_programs_that_say_so():
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
+        above = fake.url.removesuffix("/mcp")
+        issuer.protect(fake, resource=above)
+        with pytest.raises(UnauthorizedError, match="--resource") as caught:
+            async with connect(fake.url, auth=make_oauth(issuer)):
+                pass
+        assert above in str(caught.value) and issuer.of("/authorize") == []
+        storage = MemoryStorage()
+        async with connect(fake.url, auth=make_oauth(issuer, storage, resource=above)) as client:
+            await client.call("buy")
+        assert [asked.query["resource"] for asked in issuer.of("/authorize")] == [above]
+        issuer.accepted.clear()
+        async with connect(fake.url, auth=make_oauth(issuer, storage, asks_user=False)) as client:
+            await client.call("buy")
+        assert [form["resource"] for form in issuer.grants("refresh_token")] == [above], "it is stored with the login"
+
+
+async def test_a_server_that_is_above_itself_no_more_gets_tokens_for_itself():
+    storage = MemoryStorage()
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
+        above = fake.url.removesuffix("/mcp")
+        issuer.protect(fake, resource=above)
+        async with connect(fake.url, auth=make_oauth(issuer, storage, resource=above)):
+            pass
+        issuer.protect(fake)
+        issuer.accepted.clear()
+        issuer.refresh_tokens.clear()
+        async with connect(fake.url, auth=make_oauth(issuer, storage)):
+            pass
+        assert issuer.of("/authorize")[-1].query["resource"] == fake.url
+        assert decode_record(await storage.load(fake.url)).resource == ""
 
 
 # Hostile servers
@@ -546,7 +666,7 @@ async def test_no_secret_is_in_errors_and_representations():
     storage = MemoryStorage()
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
-        auth = make_oauth(issuer, storage, client_id="id", client_secret="s3cret")
+        auth = make_oauth(issuer, storage, client_id="id", client_secret="s3cret", issuer=issuer.url)
 
         async def echo(asked: IssuerRequest) -> tuple[int, dict[str, str], bytes]:
             return as_json({"error": "invalid_grant", "error_description": asked.body.decode()}, 400)
@@ -573,7 +693,7 @@ async def test_no_secret_is_in_errors_and_representations():
 async def test_a_program_gets_tokens_for_itself():
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, scope="read", call_scope="write")
-        auth = OAuth(grant="client_credentials", client_id="me", client_secret="s3cret")
+        auth = OAuth(grant="client_credentials", client_id="me", client_secret="s3cret", issuer=issuer.url)
         async with connect(fake.url, auth=auth) as client:
             await client.call("buy")
             issuer.accepted.clear()
@@ -583,7 +703,8 @@ async def test_a_program_gets_tokens_for_itself():
         assert issuer.of("/authorize") == [] == issuer.of("/register")
 
 
-async def test_a_user_logs_in_on_another_device():
+async def test_a_user_logs_in_on_another_device(monkeypatch):
+    monkeypatch.setattr(device_grant, "_MIN_INTERVAL_SECONDS", 0.01)
     shown: list[LoginPage] = []
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, scope="read")
@@ -704,6 +825,9 @@ def issuer_metadata(fake: Fake, issuer: LoginIssuer):
     [
         {"client_secret": "x"},
         {"client_key": "x"},
+        {"client_id": "x", "client_secret": "x"},
+        {"client_id": "x", "client_key": "x"},
+        {"grant": "client_credentials", "client_id": "x", "client_secret": "x"},
         {"grant": "client_credentials"},
         {"grant": "client_credentials", "client_id": "x"},
         {"client_metadata_url": "http://app.example/client.json"},

@@ -64,6 +64,11 @@ def make_code_request(
         query["scope"] = " ".join(scopes)
     if OFFLINE_ACCESS in scopes:
         query["prompt"] = "consent"  # OpenID Connect Core, 11: without it, the scope is ignored
+    # OAuth 2.1, 1.4.1: no parameter occurs twice; a page could be opened with another's address to come back to.
+    if query.keys() & parse_qs(urlsplit(endpoint).query, keep_blank_values=True).keys():
+        raise UnauthorizedError(
+            f"The authorization server {issuer.issuer[:200]} names a page that answers for the client; ask who runs it."
+        )
     url = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
     return CodeRequest(url, issuer, client.redirect_uri, state, verifier)
 
@@ -111,9 +116,9 @@ def _check_issuer(issuer: IssuerDocument, named: str | None) -> None:
 
 
 def _read_query(url: str) -> dict[str, str]:
-    """Returns the parameters of an address, without those that occur twice (OAuth 2.1, 1.4.1)."""
+    """Returns the parameters of an address; one that occurs twice is empty, and so never right (OAuth 2.1, 1.4.1)."""
     try:
         query = parse_qs(urlsplit(url).query, keep_blank_values=True, max_num_fields=50, errors="replace")
     except ValueError:
         return {}
-    return {name: values[0] for name, values in query.items() if len(values) == 1}
+    return {name: values[0] if len(values) == 1 else "" for name, values in query.items()}

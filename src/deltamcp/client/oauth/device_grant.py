@@ -17,8 +17,9 @@ from deltamcp.client.oauth.token_request import (
 )
 from deltamcp.errors import UnauthorizedError
 
-_USER_CODE = re.compile(r"[\x20-\x7e]{1,64}")
-_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS = 5.0, 60.0
+_USER_CODE = re.compile(r"[A-Za-z0-9-]{1,64}")
+"""RFC 8628, 6.1; other characters could be taken for a part of the sentence that shows the code."""
+_INTERVAL_SECONDS, _MIN_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS = 5.0, 1.0, 60.0
 _SLOW_DOWN_SECONDS = 5.0
 
 
@@ -59,7 +60,7 @@ async def log_in_by_device(
     try:
         async with asyncio.timeout(seconds):
             while True:
-                await asyncio.sleep(min(interval, _MAX_INTERVAL_SECONDS))
+                await asyncio.sleep(max(_MIN_INTERVAL_SECONDS, min(interval, _MAX_INTERVAL_SECONDS)))
                 try:
                     return await request_tokens(http, issuer, client, grant, scopes)
                 except TokenRefusedError as error:

@@ -7,6 +7,10 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from deltamcp.client.links.http1 import origin
+
+_MAX_SCOPE_CHARS = 500
+
 
 class LoginPage(Struct, frozen=True):
     """A page that the user is to open. Its addresses have printable ASCII characters only, and are https or local."""
@@ -19,6 +23,10 @@ class LoginPage(Struct, frozen=True):
 
     redirect_uri: str | None = None
     """Where the browser comes back to, if the client listens there."""
+    scopes: tuple[str, ...] = ()
+    """What the user is asked to allow; empty if the authorization server decides that."""
+    warnings: tuple[str, ...] = ()
+    """Sentences that the user needs to read before logging in."""
 
     def __repr__(self) -> str:
         return f"<LoginPage at {self.url.partition('?')[0]}>"
@@ -29,6 +37,15 @@ class LoginPage(Struct, frozen=True):
         if self.user_code is None:
             return f"Log in at this page: {self.url}"
         return f"Log in at {self.url} with the code {self.user_code}"
+
+    @property
+    def notice(self) -> str:
+        """What the user is asked to allow, and what to be careful of; one line, or nothing."""
+        named = ", ".join(self.scopes)
+        if len(named) > _MAX_SCOPE_CHARS:
+            named = f"{named[:_MAX_SCOPE_CHARS]}... ({len(self.scopes)} in all)"
+        asked = [f"It asks for the scopes {named}."] if self.scopes else []
+        return " ".join([*asked, *(f"Careful: {warning}" for warning in self.warnings)])
 
     @property
     def hint(self) -> str:
@@ -42,6 +59,28 @@ class LoginPage(Struct, frozen=True):
         )
 
 
+def find_warnings(page: LoginPage, issuer: str, earlier_issuer: str) -> tuple[str, ...]:
+    """Returns what a user needs to know of a page that an authorization server names.
+
+    Args:
+        issuer: the authorization server. Its address is one that `JsonHttp.check_url` lets pass, as are the page's.
+        earlier_issuer: the one of the user's last login at the same server; empty if there was none.
+    """
+    # RFC 9207, 1: a page elsewhere can be another's, whose code or consent this authorization server would get.
+    found = [
+        f"The page is at {urlsplit(url).netloc}, and the authorization server that gets what you allow there is "
+        f"{issuer[:200]}; log in only if you know that they belong together."
+        for url in dict.fromkeys((page.url, page.full_url or page.url))
+        if origin(url) != origin(issuer)
+    ]
+    if earlier_issuer and earlier_issuer != issuer:
+        found.append(
+            f"The server had you log in at {earlier_issuer[:200]} before, and now at {issuer[:200]}; log in only if "
+            "you know that it moved."
+        )
+    return tuple(found)
+
+
 def can_open_browser() -> bool:
     """Whether a browser with a window can be started: not over SSH, and not without a display."""
     if sys.platform in ("win32", "darwin"):
@@ -52,7 +91,8 @@ def can_open_browser() -> bool:
 async def open_in_browser(page: LoginPage) -> None:
     """Writes the page's address to stderr, and opens it in the user's browser if there is one."""
     is_opened = page.user_code is None and can_open_browser()
-    sys.stderr.write(f"{page.sentence}\n{'' if is_opened else page.hint}")
+    notice = f"{page.notice}\n" if page.notice else ""
+    sys.stderr.write(f"{page.sentence}\n{notice}{'' if is_opened else page.hint}")
     sys.stderr.flush()
     if is_opened:
         import webbrowser  # imported late: few programs open a page

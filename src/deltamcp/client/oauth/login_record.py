@@ -59,6 +59,8 @@ class IssuerLogin(SecretStruct, frozen=True, omit_defaults=True):
     tokens: IssuedTokens | None = None
     scopes: tuple[str, ...] = ()
     """The scopes that the client has asked for."""
+    token_endpoint: str = ""
+    """Where the tokens were got; nothing of the login is sent to another origin."""
 
 
 class LoginRecord(SecretStruct, frozen=True, omit_defaults=True):
@@ -68,6 +70,8 @@ class LoginRecord(SecretStruct, frozen=True, omit_defaults=True):
     issuer: str = ""
     """The authorization server of the last login."""
     logins: dict[str, IssuerLogin] = {}
+    resource: str = ""
+    """The address above the server's that the tokens of the last login are for; empty if they are for the server."""
 
     @property
     def current(self) -> IssuerLogin | None:
@@ -93,7 +97,14 @@ class LoginRecord(SecretStruct, frozen=True, omit_defaults=True):
         login = self.logins.get(issuer)
         return self if login is None else self.with_login(issuer, replace(login, tokens=None))
 
-    def without_login(self, issuer: str) -> "LoginRecord":
+    def without_client(self, issuer: str) -> "LoginRecord":
+        """Forgets a client that its authorization server no longer knows, and its tokens.
+
+        Of a client id that the program gave it stays known where it was used: no other authorization server gets it.
+        """
+        login = self.logins.get(issuer)
+        if login is not None and not login.client.is_dynamic:
+            return self.without_tokens(issuer)
         others: Mapping[str, IssuerLogin] = {name: login for name, login in self.logins.items() if name != issuer}
         return replace(self, logins=dict(others))
 

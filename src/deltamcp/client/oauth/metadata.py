@@ -59,11 +59,18 @@ def _split_origin(url: str) -> tuple[str, str]:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", parts.path.rstrip("/")
 
 
+def is_server(resource: str, server_url: str) -> bool:
+    """Whether a resource is the server itself: the same origin and path, but for a slash at the end (RFC 9728, 3.3).
+
+    A server's query may be missing from its resource: it says how one server is used.
+    """
+    return covers(resource, server_url) and urlsplit(resource).path.rstrip("/") == urlsplit(server_url).path.rstrip("/")
+
+
 def covers(resource: str, server_url: str) -> bool:
     """Whether a resource is the server or contains it: the same origin, and its path or one above it."""
-    server = urlsplit(server_url)
     try:
-        own = urlsplit(resource)
+        own, server = urlsplit(resource), urlsplit(server_url)
         same_port = _port(own.scheme, own.port) == _port(server.scheme, server.port)
     except ValueError:
         return False
@@ -73,6 +80,7 @@ def covers(resource: str, server_url: str) -> bool:
         and same_port
         and own.username is None
         and not own.fragment
+        and own.query in ("", server.query)
         and (server_path == path or server_path.startswith(f"{path}/"))
     )
 
@@ -81,11 +89,16 @@ def _port(scheme: str, port: int | None) -> int:
     return port or (443 if scheme == "https" else 80)
 
 
-async def find_resource(http: JsonHttp, server_url: str, challenge: BearerChallenge) -> ResourceDocument | None:
+async def find_resource(
+    http: JsonHttp, server_url: str, challenge: BearerChallenge, allowed: str = ""
+) -> ResourceDocument | None:
     """Returns a server's metadata about its protection; None if it has none.
 
+    Args:
+        allowed: an address above the server's that its tokens may be for, because the program said so.
+
     Raises:
-        UnauthorizedError: the metadata cannot be fetched, or is that of another server.
+        UnauthorizedError: the metadata cannot be fetched, or is that of another server or of several.
     """
     named = challenge.resource_metadata
     for url in [named] if named is not None else resource_document_urls(server_url):
@@ -99,11 +112,16 @@ async def find_resource(http: JsonHttp, server_url: str, challenge: BearerChalle
                 f"The server's metadata about authorization cannot be read (HTTP {reply.status}); ask who runs it."
             ) from None
         # RFC 9728, 3.3: otherwise a server could have the client get a token for another one, and take it.
-        if not covers(document.resource, server_url):
+        if is_server(document.resource, server_url) or (allowed and is_server(document.resource, allowed)):
+            return document
+        if covers(document.resource, server_url):
             raise UnauthorizedError(
-                f"The server's tokens are for {document.resource[:200]!r}, which is another address; ask who runs it."
+                f"The server at {server_url} wants tokens for all of {document.resource[:200]!r}; if you trust every "
+                "server there with them, name that address as the resource: --resource, or OAuth(resource=...)."
             )
-        return document
+        raise UnauthorizedError(
+            f"The server's tokens are for {document.resource[:200]!r}, which is another address; ask who runs it."
+        )
     return None
 
 
@@ -116,7 +134,8 @@ async def find_issuer(http: JsonHttp, issuer: str, *other_names: str) -> IssuerD
     Raises:
         UnauthorizedError: it has none, or its metadata is that of another one.
     """
-    http.check_url(issuer)
+    if "?" in http.check_url(issuer) or "#" in issuer:  # RFC 8414, 2: it has neither a query nor a fragment
+        raise UnauthorizedError(f"{issuer[:200]} is no authorization server; ask who runs the server.")
     for url in issuer_document_urls(issuer):
         reply = await http.get(url)
         if reply.status != 200:

@@ -1,5 +1,6 @@
 """`OAuth`: how a client gets access tokens by itself, as its caller configures it."""
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -12,6 +13,8 @@ from deltamcp.errors import ConfigurationError, UnauthorizedError
 
 if TYPE_CHECKING:
     from deltamcp.client.oauth.token_storage import TokenStorage
+
+logger = logging.getLogger("deltamcp")
 
 Grant: TypeAlias = Literal["authorization_code", "device_code", "client_credentials"]
 OpenPage: TypeAlias = Callable[[LoginPage], str | Awaitable[str | None] | None]
@@ -59,7 +62,8 @@ class OAuth:
             client_id: the id of a client that is registered at the authorization server already.
             client_secret: its secret, if it has one.
             client_key: its private key in PEM, which signs a statement instead of a secret.
-            issuer: the authorization server that knows this client; the client refuses to use the id at any other.
+            issuer: the authorization server that knows this client, which a secret and a key need; the client refuses
+                to use the id at any other.
             client_metadata_url: the https address of a document about the program, which stands for a client id where
                 the authorization server supports that.
             client_name: what the authorization server calls the program to the user.
@@ -73,8 +77,10 @@ class OAuth:
             storage: where logins are kept; by default in the user's keyring, or a file that only the user reads. Tokens
                 of the grant client_credentials are kept in memory.
             login_seconds: how long the user may take.
-            resource: the http address of the server that its tokens are for, where the client reaches it at another:
-                over gRPC, and at the paths of MCP-lite. The program vouches that both are the same server's.
+            resource: the http address that the server's tokens are for, where that is not the one at which the client
+                reaches it: over gRPC, at the paths of MCP-lite, and where they are for an address above the server's,
+                as `https://tools.example` for `https://tools.example/mcp`. The program vouches for the server, which
+                can use such a token at every other server there.
 
         Raises:
             ConfigurationError: these options do not fit together.
@@ -89,6 +95,11 @@ class OAuth:
             raise ConfigurationError("A client's secret, its key and the grant client_credentials need a client_id.")
         if grant == "client_credentials" and not (client_secret or client_key):
             raise ConfigurationError("The grant client_credentials needs a client_secret or a client_key.")
+        if (client_secret or client_key) and not issuer:
+            raise ConfigurationError(
+                "A client's secret or key needs the issuer that knows the client (OAuth(issuer=...), --issuer URL): "
+                "else a server could name anybody to get it."
+            )
         if client_metadata_url is not None and not _is_document_url(client_metadata_url):
             raise ConfigurationError("The client_metadata_url is an https address with a path.")
         if not self.listens and open_page is None:
@@ -110,7 +121,7 @@ class OAuth:
         if self._storage is None:
             from deltamcp.client.oauth.token_storage import MemoryStorage, UserStorage
 
-            # Whoever has a secret needs no record of what it was good for, and no login of the user.
+            # Whoever has a secret names its issuer, so that it needs no record of where it was used.
             self._storage = MemoryStorage() if self.grant == "client_credentials" else UserStorage()
         return self._storage
 
@@ -119,6 +130,8 @@ class OAuth:
         if self.open_page is None:
             await open_in_browser(page)
             return None
+        for warning in page.warnings:
+            logger.warning("%s", warning)
         returned = self.open_page(page)
         if isawaitable(returned):
             returned = await returned
@@ -128,7 +141,7 @@ class OAuth:
         """Returns the source of tokens for the server at this URL."""
         from deltamcp.client.oauth.server_access import ServerAccess
 
-        return ServerAccess(self, self.resource or url)
+        return ServerAccess(self, url)
 
 
 def _is_local_http(url: str) -> bool:

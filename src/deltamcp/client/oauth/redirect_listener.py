@@ -14,7 +14,8 @@ _ANY_URI = "http://127.0.0.1/callback"
 _MAX_HEAD_BYTES = 16 * 1024
 _READ_SECONDS = 5.0
 _MAX_CONNECTIONS = 16
-"""Browsers ask for icons beside the page, and open connections that they do not use."""
+"""Browsers ask for icons beside the page, and open connections that they do not use. A further connection takes the
+place of the one that has said nothing for longest: else whoever opens that many keeps the browser from coming back."""
 _REQUEST_LINE = re.compile(rb"GET (/[\x21-\x7e]*) HTTP/1\.[01]\r\n")
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
 <body style="font-family: system-ui; max-width: 34em; margin: 4em auto"><h1>{title}</h1><p>{text}</p></body></html>"""
@@ -30,7 +31,8 @@ class RedirectListener:
         self._path = urlsplit(redirect_uri).path or "/"
         self._state = state
         self._redirected: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._connections = 0
+        self._silent: dict[asyncio.StreamWriter, None] = {}
+        """The connections that have not sent a request yet, the oldest first."""
 
     async def wait(self, seconds: float) -> str:
         """Returns the address that the browser asked for.
@@ -45,18 +47,21 @@ class RedirectListener:
             raise UnauthorizedError(f"Nobody logged in within {seconds:g} s; try again.") from None
 
     async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connections >= _MAX_CONNECTIONS:
-            writer.close()
-            return
-        self._connections += 1
+        if len(self._silent) >= _MAX_CONNECTIONS:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.transport.abort()
+        self._silent[writer] = None
         try:
             async with asyncio.timeout(_READ_SECONDS):
-                writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                head = await reader.readuntil(b"\r\n\r\n")
+                self._silent.pop(writer, None)
+                writer.write(self._answer(head))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
         finally:
-            self._connections -= 1
+            self._silent.pop(writer, None)
             writer.close()
 
     def _answer(self, head: bytes) -> bytes:

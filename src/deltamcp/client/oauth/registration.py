@@ -1,6 +1,7 @@
 """Who the client is at an authorization server (MCP, "Client Registration")."""
 
-from typing import Any
+import re
+from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -14,6 +15,8 @@ from deltamcp.client.oauth.token_request import read_error_code
 from deltamcp.errors import UnauthorizedError
 
 _SECRET_METHODS: tuple[ClientAuthMethod, ...] = ("client_secret_basic", "client_secret_post")
+_CLIENT_TEXT = re.compile(r"[\x20-\x7e]{1,1024}")
+"""Ids and secrets (RFC 6749, A.1 and A.2); longer ones make addresses that browsers do not open."""
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 
 
@@ -105,7 +108,7 @@ async def _register(
         request["scope"] = " ".join(scopes)
     reply = await http.post_json(issuer.registration_endpoint, request)
     client_id, secret = reply.value.get("client_id"), reply.value.get("client_secret")
-    if reply.status not in (200, 201) or not isinstance(client_id, str):
+    if reply.status not in (200, 201) or not _is_client_text(client_id):
         reason = read_error_code(reply.value) or f"HTTP {reply.status}"
         raise UnauthorizedError(
             f"The authorization server {issuer.issuer[:200]} refuses to register this client: {reason}; get a client "
@@ -115,10 +118,14 @@ async def _register(
     expires, scope = reply.value.get("client_secret_expires_at"), reply.value.get("scope")
     return ClientIdentity(
         client_id,
-        agreed if agreed in _SECRET_METHODS and isinstance(secret, str) else "none",
-        secret if isinstance(secret, str) else None,
+        agreed if agreed in _SECRET_METHODS and _is_client_text(secret) else "none",
+        secret if _is_client_text(secret) else None,
         expires if isinstance(expires, int | float) else 0,
         redirect_uri,
         scope if isinstance(scope, str) else None,
         is_dynamic=True,
     )
+
+
+def _is_client_text(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and _CLIENT_TEXT.fullmatch(value) is not None

@@ -7,12 +7,13 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from deltamcp.client.links.http1 import origin
 from deltamcp.client.links.token_source import UserNeededError
 from deltamcp.client.oauth.challenge import BearerChallenge, read_bearer_challenge
 from deltamcp.client.oauth.code_grant import make_code_request, make_state, read_code
 from deltamcp.client.oauth.device_grant import log_in_by_device
 from deltamcp.client.oauth.json_http import JsonHttp
-from deltamcp.client.oauth.login_page import LoginPage, can_open_browser
+from deltamcp.client.oauth.login_page import LoginPage, can_open_browser, find_warnings
 from deltamcp.client.oauth.login_record import (
     ClientIdentity,
     IssuedTokens,
@@ -24,14 +25,21 @@ from deltamcp.client.oauth.login_record import (
 from deltamcp.client.oauth.metadata import (
     IssuerDocument,
     ResourceDocument,
+    covers,
     find_issuer,
     find_resource,
+    is_server,
 )
 from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 from deltamcp.client.oauth.redirect_listener import listen_for_redirect
 from deltamcp.client.oauth.registration import OwnIdentity, identify_client
 from deltamcp.client.oauth.scopes import add_offline_access, select_scopes
-from deltamcp.client.oauth.token_request import TokenRefusedError, authenticate_client, request_tokens
+from deltamcp.client.oauth.token_request import (
+    TokenRefusedError,
+    authenticate_client,
+    find_token_endpoint,
+    request_tokens,
+)
 from deltamcp.errors import UnauthorizedError
 
 _LOST_CLIENT = ("invalid_client", "unauthorized_client")
@@ -60,8 +68,11 @@ class ServerAccess:
     """The tokens of one MCP server. Requests that are refused at the same time wait for one new token."""
 
     def __init__(self, oauth: OAuth, url: str) -> None:
+        """`url` is where the client reaches the server."""
         self._oauth = oauth
-        self._server = server_key(url)
+        own, named = server_key(url), server_key(oauth.resource or url)
+        self._server = own if covers(named, own) else named
+        self._allowed_resource = named if self._server != named else ""
         self._http = JsonHttp(self._server)
         self._record = LoginRecord()
         self._lock, self._login_lock = asyncio.Lock(), asyncio.Lock()
@@ -109,16 +120,19 @@ class ServerAccess:
             problem = ""
             if login is not None and login.tokens is not None:
                 try:
-                    await self._revoke(login.client, login.tokens)
+                    await self._revoke(self._record.issuer, login, login.tokens)
                 except UnauthorizedError as error:
                     problem = str(error)
             return Forgotten(bool(self._record.logins), problem)
 
-    async def _revoke(self, client: ClientIdentity, tokens: IssuedTokens) -> None:
-        """Ends the tokens of the last login (RFC 7009)."""
-        issuer = (await self._find_authority(BearerChallenge())).issuer
-        if issuer.revocation_endpoint is not None and issuer.issuer == self._record.issuer:
-            fields, headers = authenticate_client(client, issuer.issuer)
+    async def _revoke(self, issuer_url: str, login: IssuerLogin, tokens: IssuedTokens) -> None:
+        """Ends tokens at the authorization server that gave them, whatever the server names now (RFC 7009)."""
+        issuer = await find_issuer(self._http, issuer_url)
+        if issuer.revocation_endpoint is not None:
+            places = {origin(issuer_url), origin(login.token_endpoint or issuer_url)}
+            if origin(self._http.check_url(issuer.revocation_endpoint)) not in places:
+                raise UnauthorizedError("The authorization server would end the login at another host.")
+            fields, headers = authenticate_client(login.client, issuer.issuer)
             token = tokens.refresh_token or tokens.access_token
             reply = await self._http.post_form(issuer.revocation_endpoint, {"token": token, **fields}, headers)
             if reply.status >= 300:  # RFC 7009, 2.2: 200, also for a token that is no more
@@ -133,9 +147,18 @@ class ServerAccess:
         self._record = record
         await self._oauth.storage.save(self._server, encode_record(record))
 
+    @property
+    def _bound_issuer(self) -> str:
+        """The authorization server of the tokens: the program's, else that of the last login."""
+        return self._oauth.issuer or self._record.issuer
+
+    @property
+    def _bound_login(self) -> IssuerLogin | None:
+        return self._record.logins.get(self._bound_issuer)
+
     def _usable_token(self, refused: str | None) -> str | None:
         """Returns the stored token; None if the server refused it, or it is another client's, or allows too little."""
-        login = self._record.current
+        login = self._bound_login
         if login is None or login.tokens is None or login.tokens.access_token == refused:
             return None
         if self._oauth.client_id not in (None, login.client.client_id):
@@ -154,7 +177,7 @@ class ServerAccess:
         """Returns a new token that can be had without the user; None if there is none."""
         if self._oauth.grant == "client_credentials":
             return await self._get_own_token(challenge)
-        login = self._record.current
+        login = self._bound_login
         if refused is None or challenge.is_step_up or login is None or login.tokens is None:
             return None
         if login.tokens.refresh_token is None:
@@ -162,7 +185,7 @@ class ServerAccess:
         # The authorization server may have changed: its successor gets none of its tokens.
         authority = await self._find_authority(challenge)
         issuer = authority.issuer.issuer
-        if issuer != self._record.issuer:
+        if issuer != self._bound_issuer or self._has_moved(login, authority.issuer):
             return None
         grant = {
             "grant_type": "refresh_token",
@@ -175,7 +198,7 @@ class ServerAccess:
             )
         except TokenRefusedError as error:
             if error.code in _LOST_CLIENT:
-                await self._save(self._record.without_login(issuer))
+                await self._save(self._record.without_client(issuer))
             elif error.code == "invalid_grant":
                 await self._save(self._record.without_tokens(issuer))
             else:
@@ -202,7 +225,7 @@ class ServerAccess:
 
     def _is_hopeless(self, challenge: BearerChallenge) -> bool:
         """Whether the server wants scopes that its token has already, or that were asked for in vain."""
-        login = self._record.current
+        login = self._bound_login
         if not challenge.is_step_up or login is None or login.tokens is None:
             return False
         wanted = frozenset(challenge.scopes)
@@ -221,6 +244,7 @@ class ServerAccess:
             if self._usable_token(refused) is not None:
                 return
             authority = await self._find_authority(challenge)
+            find_token_endpoint(self._http, authority.issuer)  # without one, no page is shown
             scopes = add_offline_access(
                 self._select_scopes(authority, challenge), authority.issuer.scopes_supported or ()
             )
@@ -248,7 +272,8 @@ class ServerAccess:
             ) from None
 
     async def _ask_for_authority(self, challenge: BearerChallenge) -> _Authority:
-        resource = await find_resource(self._http, self._http.check_url(self._server), challenge)
+        allowed = self._allowed_resource or self._record.resource
+        resource = await find_resource(self._http, self._http.check_url(self._server), challenge, allowed)
         issuers = [] if resource is None else resource.authorization_servers
         own = self._oauth.issuer
         if own is not None and issuers and own not in issuers:
@@ -257,7 +282,7 @@ class ServerAccess:
                 "runs it."
             )
         if resource is None or not issuers:
-            resource = resource or ResourceDocument(self._server)
+            resource = resource or ResourceDocument(allowed or self._server)
             return _Authority(resource, await self._find_unnamed_issuer())
         known = own if own is not None else self._record.issuer if self._record.issuer in issuers else issuers[0]
         return _Authority(resource, await find_issuer(self._http, known))
@@ -296,10 +321,16 @@ class ServerAccess:
             client,
             authority.resource.resource,
             scopes,
-            self._oauth.show,
+            functools.partial(self._show, authority.issuer, scopes),
             self._oauth.login_seconds,
         )
         return client, tokens
+
+    async def _show(self, issuer: IssuerDocument, scopes: tuple[str, ...], page: LoginPage) -> str | None:
+        """Shows the user a page, with what it asks for and what to be careful of."""
+        earlier = self._record.issuer if self._oauth.issuer is None else ""
+        warnings = find_warnings(page, issuer.issuer, earlier)
+        return await self._oauth.show(replace(page, scopes=scopes, warnings=warnings))
 
     async def _log_in_by_browser(
         self, authority: _Authority, scopes: tuple[str, ...]
@@ -310,7 +341,7 @@ class ServerAccess:
             request = make_code_request(
                 self._http, authority.issuer, client, authority.resource.resource, scopes, state
             )
-            redirected = await self._oauth.show(LoginPage(request.url))
+            redirected = await self._show(authority.issuer, scopes, LoginPage(request.url))
             if redirected is None:
                 raise UnauthorizedError("open_page did not return the address that the browser was sent to.")
         else:
@@ -320,7 +351,8 @@ class ServerAccess:
                 request = make_code_request(
                     self._http, authority.issuer, client, authority.resource.resource, scopes, state
                 )
-                await self._oauth.show(LoginPage(request.url, redirect_uri=listener.redirect_uri))
+                page = LoginPage(request.url, redirect_uri=listener.redirect_uri)
+                await self._show(authority.issuer, scopes, page)
                 redirected = await listener.wait(self._oauth.login_seconds)
         grant = {
             "grant_type": "authorization_code",
@@ -335,12 +367,17 @@ class ServerAccess:
             if error.code in _LOST_CLIENT:
                 async with self._lock, self._oauth.storage.lock(self._server):
                     await self._load()
-                    await self._save(self._record.without_login(authority.issuer.issuer))
+                    await self._save(self._record.without_client(authority.issuer.issuer))
             raise
 
     def _stored_client(self, authority: _Authority) -> ClientIdentity | None:
         login = self._record.logins.get(authority.issuer.issuer)
-        return None if login is None else login.client
+        return None if login is None or self._has_moved(login, authority.issuer) else login.client
+
+    def _has_moved(self, login: IssuerLogin, issuer: IssuerDocument) -> bool:
+        """Whether the authorization server gives tokens at another origin than when the login was made."""
+        endpoint = find_token_endpoint(self._http, issuer)
+        return bool(login.token_endpoint) and origin(endpoint) != origin(login.token_endpoint)
 
     async def _identify(
         self, authority: _Authority, stored: ClientIdentity | None, redirect_uri: str, scopes: tuple[str, ...]
@@ -363,8 +400,10 @@ class ServerAccess:
     ) -> None:
         if challenge.is_step_up:
             self._step_ups.add(frozenset(challenge.scopes))
-        login = IssuerLogin(client, tokens, scopes)
-        await self._save(self._record.with_login(authority.issuer.issuer, login))
+        login = IssuerLogin(client, tokens, scopes, authority.issuer.token_endpoint or "")
+        resource = authority.resource.resource
+        record = replace(self._record, resource="" if is_server(resource, self._server) else resource)
+        await self._save(record.with_login(authority.issuer.issuer, login))
 
 
 def server_key(url: str) -> str:

@@ -45,13 +45,22 @@ async def request_tokens(
         TokenRefusedError: the token endpoint refuses the grant or the client.
         UnauthorizedError: it cannot be reached, or its answer is no token.
     """
-    if issuer.token_endpoint is None:
-        raise UnauthorizedError(f"The authorization server {issuer.issuer[:200]} names no token endpoint.")
+    endpoint = find_token_endpoint(http, issuer)
     own_fields, headers = authenticate_client(client, issuer.issuer)
-    reply = await http.post_form(issuer.token_endpoint, {**fields, **own_fields}, headers)
+    reply = await http.post_form(endpoint, {**fields, **own_fields}, headers)
     if reply.status != 200:
         raise TokenRefusedError(issuer.issuer, read_error_code(reply.value) or f"HTTP {reply.status}")
     return _read_tokens(reply.value, issuer.issuer, scopes)
+
+
+def find_token_endpoint(http: JsonHttp, issuer: IssuerDocument) -> str:
+    """
+    Raises:
+        UnauthorizedError: the authorization server names none, or one that it may not name.
+    """
+    if issuer.token_endpoint is None:
+        raise UnauthorizedError(f"The authorization server {issuer.issuer[:200]} names no token endpoint.")
+    return http.check_url(issuer.token_endpoint)
 
 
 def read_error_code(value: Mapping[str, Any]) -> str | None:

@@ -26,6 +26,7 @@ class BrowserLogin:
         refused: str | None = None,
         challenge: str = "",
         client_id: str | None = None,
+        resource: str | None = None,
         redact: Callable[[str], str] = str,
     ) -> None:
         """
@@ -37,17 +38,18 @@ class BrowserLogin:
             refused: The token that the server refused last.
             challenge: With which words it did.
             client_id: The client's id at the authorization server; it registers itself by default.
+            resource: An address above the server's that its tokens may be for.
             redact: Takes secrets out of what the user is told of a login that failed.
         """
         self._redact = redact
         loop = asyncio.get_running_loop()
-        self._page: asyncio.Future[str] = loop.create_future()
+        self._page: asyncio.Future[LoginPage] = loop.create_future()
         self._redirected: asyncio.Future[str] = loop.create_future()
-        self.access = ServerAccess(_PageOAuth(self, storage, redirect_uri, client_id), url)
+        self.access = ServerAccess(_PageOAuth(self, storage, redirect_uri, client_id, resource), url)
         self._task = loop.create_task(self.access.log_in(refused, challenge))
         self._task.add_done_callback(self._end)
 
-    async def page(self) -> str:
+    async def page(self) -> LoginPage:
         """Returns the page of the authorization server that the user is to open.
 
         Raises:
@@ -76,7 +78,7 @@ class BrowserLogin:
         """Whether a browser that comes back with this state comes from the page."""
         if not state or not self._page.done() or self._page.cancelled() or self._page.exception() is not None:
             return False
-        return parse_qs(urlsplit(self._page.result()).query).get("state") == [state]
+        return parse_qs(urlsplit(self._page.result().url).query).get("state") == [state]
 
     def come_back(self, address: str) -> None:
         """The browser was sent to this address."""
@@ -89,7 +91,7 @@ class BrowserLogin:
     async def show(self, page: LoginPage) -> str | None:
         """Takes the page from the flow, and returns where the browser was sent, unless the flow itself listens."""
         if not self._page.done():
-            self._page.set_result(page.url)
+            self._page.set_result(page)
         if page.redirect_uri is not None:
             return None
         try:
@@ -112,13 +114,21 @@ class BrowserLogin:
 class _PageOAuth(OAuth):
     """The authorization code grant whose pages a `BrowserLogin` shows."""
 
-    def __init__(self, login: BrowserLogin, storage: TokenStorage, redirect_uri: str, client_id: str | None) -> None:
+    def __init__(
+        self,
+        login: BrowserLogin,
+        storage: TokenStorage,
+        redirect_uri: str,
+        client_id: str | None,
+        resource: str | None,
+    ) -> None:
         super().__init__(
             grant="authorization_code",
             open_page=login.show,
             storage=storage,
             redirect_uri=redirect_uri,
             client_id=client_id,
+            resource=resource,
             login_seconds=LOGIN_SECONDS,
         )
 

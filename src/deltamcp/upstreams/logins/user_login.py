@@ -41,25 +41,35 @@ class ThisMachine:
     redirect_uri = ""
 
     async def open(self, login: BrowserLogin, upstream: str, context: Context) -> str:
-        return await login.page()
+        return (await login.page()).url
 
 
 class UserLogin:
     """The tokens that one user has for one upstream. No token of another user, or for another server, is among them."""
 
-    def __init__(self, name: str, url: str, storage: TokenStorage, place: LoginPlace, secrets: UpstreamSecrets) -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        storage: TokenStorage,
+        place: LoginPlace,
+        secrets: UpstreamSecrets,
+        resource: str | None = None,
+    ) -> None:
         """
         Args:
             name: The upstream's.
             url: Its address.
             secrets: What nobody is told; it learns the user's tokens.
+            resource: An address above the upstream's that its tokens may be for.
         """
         self._name = name
         self._url = server_key(url)
         self._redact = secrets.redact
         self._storage = storage = LearntStorage(storage, secrets)
         self._place = place
-        self.oauth: OAuth = _StoredOAuth(self, storage)
+        self._resource = resource
+        self.oauth: OAuth = _StoredOAuth(self, storage, resource)
         """For the client that talks to the upstream: it uses and renews what is stored, and asks nobody."""
         self._access = ServerAccess(self.oauth, url)
         self._refused: tuple[str | None, str] | None = None
@@ -89,9 +99,8 @@ class UserLogin:
         try:
             login = await self._begin()
             address = await self._place.open(login, self._name, context)
-            answer = await context.elicit_url(
-                f"Log in at {self._name} to use its tools.", address, key=f"{LOGIN_PREFIX}{self._name}"
-            )
+            question = f"Log in at {self._name} to use its tools. {self._redact((await login.page()).notice)}".rstrip()
+            answer = await context.elicit_url(question, address, key=f"{LOGIN_PREFIX}{self._name}")
             if not answer.accepted:
                 raise UpstreamError(f"{self._name} was not called: the user did not log in there.")
             await login.wait()
@@ -113,14 +122,21 @@ class UserLogin:
         if self._pending is None:
             refused, challenge = self._refused or (None, "")
             self._pending = BrowserLogin(
-                self._url, self._storage, self._place.redirect_uri, refused, challenge, redact=self._redact
+                self._url,
+                self._storage,
+                self._place.redirect_uri,
+                refused,
+                challenge,
+                resource=self._resource,
+                redact=self._redact,
             )
         return self._pending
 
     def _sentence(self, address: str) -> str:
         """Returns what a user does whose client cannot ask for it."""
         if isinstance(self._place, ThisMachine):
-            return f"{self._name} wants you to log in. Run: delta-mcp login {self._redact(self._url)}"
+            option = f" --resource {self._resource}" if self._resource else ""
+            return f"{self._name} wants you to log in. Run: delta-mcp login {self._redact(self._url)}{option}"
         return f"{self._name} wants you to log in at {address}; then call again."
 
     async def close(self) -> None:
@@ -128,16 +144,16 @@ class UserLogin:
             self._pending.cancel()
 
 
-def local_login(name: str, url: str, secrets: UpstreamSecrets) -> UserLogin:
+def local_login(name: str, url: str, secrets: UpstreamSecrets, resource: str | None = None) -> UserLogin:
     """Returns the login of the user who started this process, as `delta-mcp login` stores it."""
-    return UserLogin(name, url, UserStorage(), ThisMachine(), secrets)
+    return UserLogin(name, url, UserStorage(), ThisMachine(), secrets, resource)
 
 
 class _StoredOAuth(OAuth):
     """Uses and renews stored logins, and notes where that is not enough."""
 
-    def __init__(self, login: UserLogin, storage: TokenStorage) -> None:
-        super().__init__(storage=storage, asks_user=False)
+    def __init__(self, login: UserLogin, storage: TokenStorage, resource: str | None) -> None:
+        super().__init__(storage=storage, asks_user=False, resource=resource)
         self._login = login
 
     def token_source(self, url: str) -> TokenSource:
