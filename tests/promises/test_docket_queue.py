@@ -59,14 +59,19 @@ async def put_pickles_everywhere(redis: Redis, executed: Path, name: str) -> Non
         }
 
     for direction in ("strike", "restore"):
-        strike: Any = {"direction": direction, "operator": "==", "value": attack(direction)}
-        for function, parameter in (({"function": "run_promise"}, {}), ({}, {"parameter": "key"})):
-            await redis.xadd(f"{QUEUE}:strikes", {**strike, **function, **parameter})
+        for struck in ({"function": "run_promise"}, {"parameter": "key"}):
+            strike: Any = {"direction": direction, **struck, "operator": "==", "value": attack(direction)}
+            await redis.xadd(f"{QUEUE}:strikes", strike)
     await redis.xadd(f"{QUEUE}:stream", entry("stream", f"streamed {name}"))
     await redis.hset(f"{QUEUE}:parked {name}", mapping=entry("queue", f"parked {name}"))
     await redis.zadd(f"{QUEUE}:queue", {f"parked {name}": 0.0})
     for key in (f"streamed {name}", "ours"):
-        result = {"result": attack("result"), "result_key": f"{key}:0", "error": attack("error"), "state": "completed"}
+        result: Any = {
+            "result": attack("result"),
+            "result_key": f"{key}:0",
+            "error": attack("error"),
+            "state": "completed",
+        }
         await redis.hset(f"{QUEUE}:runs:{key}", mapping={**entry("run", key), **result})
         await redis.hset(f"{QUEUE}:progress:{key}", mapping={"current": attack("progress"), "total": "1"})
         await redis.set(f"{QUEUE}:known:{key} {name}", attack("known"))
