@@ -18,8 +18,8 @@ from deltamcp.errors import ConfigurationError
 
 INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
 """The npm package, in the version that the tests run: npx would start whatever was published last."""
-_OPENING_VARIABLES = frozenset(
-    {"DANGEROUSLY_OMIT_AUTH", "MCP_INSPECTOR_API_TOKEN", "MCP_INSPECTOR_ALLOWED_HOSTS", "ALLOWED_ORIGINS"}
+_OPENING_VARIABLE = re.compile(
+    r"DANGEROUSLY_.*|MCP_INSPECTOR_API_TOKEN|MCP_INSPECTOR_ALLOWED_HOSTS|ALLOWED_ORIGINS", re.IGNORECASE
 )
 """What would open the Inspector to others, who could have it start programs. Without a token it makes one."""
 NODE_VERSION = (22, 19)
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
 
 def inspector_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables for the Inspector: it listens on loopback, and asks for its token, whatever they were."""
-    kept = {name: value for name, value in environment.items() if name.upper() not in _OPENING_VARIABLES}
+    kept = {name: value for name, value in environment.items() if not _OPENING_VARIABLE.fullmatch(name)}
     return {**kept, "HOST": "127.0.0.1"}
 
 
