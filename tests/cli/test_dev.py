@@ -12,9 +12,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from deltamcp.cli.dev import INSPECTOR, inspector_environment
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import PROGRAM
+from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import free_port
 from tests.support.program import RunningProgram, running_program
 
@@ -60,6 +63,11 @@ def developed(folder: Path, bin_folder: Path, node_modules: Path, port: int) -> 
         "MCP_AUTO_OPEN_ENABLED": "false",
         "CLIENT_PORT": str(port),
         "MCP_SANDBOX_PORT": "0",
+        # What `dev` must not pass on.
+        "HOST": "0.0.0.0",
+        "DANGEROUSLY_OMIT_AUTH": "true",
+        "MCP_INSPECTOR_API_TOKEN": "guessed",
+        "ALLOWED_ORIGINS": "https://evil.example",
     }
     # npx takes the Inspector that is installed in the folder in which it runs, and downloads none.
     command = [str(PROGRAM), "dev", str(folder / "shelf.py")]
@@ -118,6 +126,32 @@ def test_the_inspector_reaches_the_server_and_both_end_together(tmp_path, with_n
         program.wait_for(r"Serving shelf at ", said)
         assert "heading" in inspector.list_tools(config)
         assert program.end(number) == 0
+
+
+@pytest.mark.interop
+def test_the_inspector_listens_on_loopback_and_asks_for_a_token_of_its_own(tmp_path, with_node, node_modules):
+    port = free_port()
+    with developed(tmp_path, with_node, node_modules, port) as program:
+        with InspectorApi(program).http as http:
+            assert http.headers["x-mcp-remote-auth"] != "Bearer guessed"
+            assert http.get("/api/servers").status_code == 200
+            for token in ("", "Bearer guessed"):
+                assert http.get("/api/servers", headers={"x-mcp-remote-auth": token}).status_code == 401
+            assert http.get("/api/servers", headers={"origin": "https://evil.example"}).status_code == 403
+        listening = [line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines() if " 0A " in line]
+        assert f"0100007F:{port:04X}" in listening and f"00000000:{port:04X}" not in listening
+
+
+def test_the_inspector_of_dev_is_the_one_that_the_tests_run():
+    package = json.loads((ROOT / "tests" / "node" / "package.json").read_text())
+    name, _, version = INSPECTOR.rpartition("@")
+    assert package["dependencies"][name] == version
+
+
+@given(st.dictionaries(st.sampled_from(["HOST", "Dangerously_Omit_Auth", "DANGEROUSLY_OMIT_AUTH", "PATH"]), st.text()))
+def test_no_variable_opens_the_inspector(environment):
+    passed = inspector_environment(environment)
+    assert passed == {**{name: value for name, value in environment.items() if name == "PATH"}, "HOST": "127.0.0.1"}
 
 
 @pytest.mark.interop

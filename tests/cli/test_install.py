@@ -396,6 +396,22 @@ def test_links_to_the_file_stay(home):
     assert path.is_symlink() and real.read_bytes() == original
 
 
+@pytest.mark.parametrize("link", [".cursor", ".cursor/mcp.json"], ids=["folder", "file"])
+def test_where_a_link_in_a_project_leads_is_shown_before_and_after(link, home, capsys):
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    target = elsewhere / ("mcp.json" if link == ".cursor" else "other.json")
+    target.write_text(json.dumps({"mcpServers": {"it": {"command": "x"}}}))
+    (home / "work" / link).parent.mkdir(exist_ok=True)
+    (home / "work" / link).symlink_to(elsewhere if link == ".cursor" else target)
+    path = home / "work" / ".cursor" / "mcp.json"
+    for verb, lines in (("install", 2), ("uninstall", 2)):
+        main([verb, "cursor", "--project", "--dry-run"])
+        assert f"{path}, a link that leads to {target}:" in capsys.readouterr().out
+        main([verb, "cursor", "--project", "--yes"])
+        assert capsys.readouterr().out.count(f"{path}, a link that leads to {target}") == lines
+
+
 @pytest.mark.parametrize("content", [b"{ nonsense", b'{"mcpServers": {"a": }}', b"\xff\xfe{\x00}\x00", b"[]"])
 def test_a_file_that_cannot_be_read_stays_and_is_told(content, home, capsys):
     path, _ = CURSOR.write(home)

@@ -145,8 +145,39 @@ def test_the_program_has_every_option_and_each_way_gives_the_same():
 def test_each_way_gives_a_worker_the_store_and_the_keys_of_the_replicas():
     by_way = worker_options()
     assert by_way["compose"] == by_way["kubernetes"] == by_way["systemd"]
-    assert {"--store", "--state-key-file"} <= by_way["systemd"] <= known_options("worker")
+    assert {"--state-key-file"} <= by_way["systemd"] <= known_options("worker")
     assert all("--no-worker" in options for options in replica_options().values())
+
+
+def test_each_way_gives_the_store_in_a_variable_so_that_no_command_line_shows_its_password():
+    [compose] = read_yaml(DEPLOY / "compose.yaml")
+    for name in ("replica-1", "worker"):
+        assert compose["services"][name]["env_file"] == "./store.env"
+        [container] = objects("Deployment")[{"replica-1": "delta-mcp"}.get(name, "delta-mcp-worker")]["spec"][
+            "template"
+        ]["spec"]["containers"]
+        [variable] = container["env"]
+        assert variable["name"] == "DELTA_MCP_STORE" and "secretKeyRef" in variable["valueFrom"]
+    assert "deploy/store.env" in (ROOT / ".gitignore").read_text()
+    for unit in (UNIT, WORKER_UNIT):
+        assert "\nEnvironmentFile=/etc/delta-mcp/store.env\n" in unit.read_text()
+    for options in (*replica_options().values(), *worker_options().values()):
+        assert "--store" not in options
+
+
+def test_redis_has_the_same_configuration_everywhere():
+    written = (DEPLOY / "redis" / "redis.conf").read_text()
+    assert objects("ConfigMap")["delta-mcp-redis"]["data"]["redis.conf"] == written
+    redis = read_yaml(DEPLOY / "compose.yaml")[0]["services"]["redis"]
+    assert "./redis/redis.conf:/etc/redis/redis.conf:ro" in redis["volumes"]
+    named = set(re.findall(r"/run/secrets/(\S+)", written))
+    [secrets] = [
+        volume["projected"]["sources"]
+        for volume in objects("StatefulSet")["delta-mcp-redis"]["spec"]["template"]["spec"]["volumes"]
+        if volume["name"] == "secrets"
+    ]
+    mounted = {item["path"] for source in secrets for item in source["secret"]["items"]}
+    assert set(redis["secrets"]) == named and mounted == {*named, "redis-ca"}
 
 
 def test_the_image_runs_as_nobody_and_has_what_it_copies():

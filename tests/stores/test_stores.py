@@ -627,18 +627,20 @@ async def test_a_file_that_is_a_link_of_its_owners_may_be_used(tmp_path):
     await store.close()
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o644])
 @pytest.mark.parametrize("name", ["store.db", "store.db-wal", "store.db-shm"])
-async def test_a_file_of_another_user_that_others_can_read_is_refused(name, tmp_path, monkeypatch):
+async def test_a_file_of_another_user_is_refused_for_root_too(name, mode, tmp_path, monkeypatch):
     for file in ("store.db", name):
         (tmp_path / file).touch(0o600)
-    (tmp_path / name).chmod(0o644)
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    (tmp_path / name).chmod(mode)
+    if os.getuid() == 0:
+        os.chown(tmp_path / name, 12345, 12345)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     store = SqliteStore(tmp_path / "store.db")
-    with pytest.raises(
-        StoreError, match=rf"^The store at \S+{name} cannot be used: it is another user's, and others can"
-    ):
+    with pytest.raises(StoreError, match=r"^The store at \S+ cannot be used: it is another user's\.$"):
         await store.get(A, "n")
-    assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o644
+    assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
     await store.close()
 
 

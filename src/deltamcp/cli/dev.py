@@ -9,15 +9,19 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from deltamcp.cli import log, serve
 from deltamcp.cli.serve import ServeCommand
 from deltamcp.cli.server_target import ServerTarget
 from deltamcp.errors import ConfigurationError
 
-INSPECTOR = "@modelcontextprotocol/inspector@2"
-"""The npm package. Its first version has other options."""
+INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
+"""The npm package, in the version that the tests run: npx would start whatever was published last."""
+_OPENING_VARIABLE = re.compile(
+    r"DANGEROUSLY_.*|MCP_INSPECTOR_API_TOKEN|MCP_INSPECTOR_ALLOWED_HOSTS|ALLOWED_ORIGINS", re.IGNORECASE
+)
+"""What would open the Inspector to others, who could have it start programs. Without a token it makes one."""
 NODE_VERSION = (22, 19)
 """What `engines` in the package asks for."""
 _INSTALL = f"install Node {'.'.join(map(str, NODE_VERSION))} or newer from nodejs.org"
@@ -41,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
     # A client of 2026-07-28 has no session, so it need not notice a restart.
     options = ["--transport", "http", "--protocol-era", "auto", "--server-url", f"http://127.0.0.1:{port}/mcp"]
     print("Starting the Inspector, which npx downloads the first time.", file=sys.stderr, flush=True)
-    with _start_group([npx, "--yes", INSPECTOR, *options]) as inspector:
+    with _start_group([npx, "--yes", INSPECTOR, *options], inspector_environment(os.environ)) as inspector:
 
         def stop_with_inspector() -> None:
             inspector.wait()
@@ -52,6 +56,12 @@ def run(args: argparse.Namespace) -> None:
         if inspector.poll():
             raise ConfigurationError("The Inspector has ended; what it said is above.")
     raise SystemExit(code)
+
+
+def inspector_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables for the Inspector: it listens on loopback, and asks for its token, whatever they were."""
+    kept = {name: value for name, value in environment.items() if not _OPENING_VARIABLE.fullmatch(name)}
+    return {**kept, "HOST": "127.0.0.1"}
 
 
 def _find_npx() -> str:
@@ -70,10 +80,12 @@ def _find_npx() -> str:
 
 
 @contextlib.contextmanager
-def _start_group(command: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
+def _start_group(command: list[str], environment: Mapping[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
     """Starts a program, and at the end stops it with all that it started: npx does not pass signals on."""
     group = None if sys.platform == "win32" else 0  # a new one, which Windows does not have
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=group) as process:  # noqa: S603
+    with subprocess.Popen(  # noqa: S603
+        command, stdin=subprocess.DEVNULL, process_group=group, env=environment
+    ) as process:
         try:
             yield process
         finally:

@@ -2,32 +2,17 @@
 
 import difflib
 import itertools
-import json
-import re
+import os
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from deltamcp.cli.elicitation import read_choice
 from deltamcp.cli.output import print_text
-from deltamcp.client.configs.variables import find_references
+from deltamcp.cli.secret_mask import mask_secrets
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.installation.installation import decode, editor_for
-from deltamcp.values import JSON
 
-MASK = "•••"
-_SECRET_OBJECTS = frozenset({"env", "environment", "headers", "http_headers", "requestInit"})
-"""The keys of objects all of whose texts may be secret."""
-_SECRET_NAME = re.compile(
-    r"token|secret|passw|credential|api[-_]?key|access[-_]?key|private[-_]?key|auth\b", re.IGNORECASE
-)
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|' + r"'[^'\n]*'")
-_ASSIGNED_SECRET = re.compile(rf"((?:{_SECRET_NAME.pattern})[\w-]*[\"']?\s*[:=]\s*[\"'])[^\"']+", re.IGNORECASE)
-_PATH_KEY = re.compile(r"(?<=/)(?=[^/]*[0-9])[\w-]{16,}(?=/|$)")
-"""A part of an address's path that is a key rather than a name."""
 _MAX_LINE = 200
 _CONTEXT_LINES = 2
 _TELLING_CHARS = 20
@@ -41,25 +26,15 @@ def print_change(path: Path, before: bytes | None, after: bytes) -> None:
         ConfigurationError: one of the contents cannot be read.
     """
     old, new = mask_secrets(path, before or b"").splitlines(), mask_secrets(path, after).splitlines()
-    print_text(f"{path}:")
+    print_text(f"{name_file(path)}:")
     for line in _changed_lines(old, new):
         print_text(f"  {line[:_MAX_LINE]}…" if len(line) > _MAX_LINE else f"  {line}")
 
 
-def mask_secrets(path: Path, content: bytes) -> str:
-    """Returns the text of a file with a mask in place of each text that may be a secret.
-
-    Raises:
-        ConfigurationError: the content cannot be read.
-    """
-    text = decode(content)
-    masks = dict(_find_secrets(editor_for(path).parse(text)))
-
-    def mask(match: re.Match[str]) -> str:
-        value = _decode_string(match[0])
-        return f'"{masks[value]}"' if value in masks else match[0]
-
-    return _ASSIGNED_SECRET.sub(lambda match: match[1] + MASK, _STRING.sub(mask, text))
+def name_file(path: Path) -> str:
+    """Names a file, and the one that is written in its place if links lead there."""
+    target = Path(os.path.realpath(path))
+    return str(path) if target == path.absolute() else f"{path}, a link that leads to {target}"
 
 
 def confirm(question: str, is_agreed: bool) -> bool:
@@ -76,53 +51,6 @@ def confirm(question: str, is_agreed: bool) -> bool:
         return read_choice(f"{question} y or n", "yn") == "y"
     except EOFError:
         return False
-
-
-def _find_secrets(node: JSON, is_secret: bool = False) -> Iterator[tuple[str, str]]:
-    """Yields the texts of a value that may be secret, each with what is shown instead."""
-    if isinstance(node, dict):
-        for name, value in node.items():
-            yield from _find_secrets(value, is_secret or name in _SECRET_OBJECTS or bool(_SECRET_NAME.search(name)))
-    elif isinstance(node, list):
-        for index, value in enumerate(node):
-            previous = node[index - 1] if index else None
-            named = isinstance(previous, str) and previous.startswith("-") and bool(_SECRET_NAME.search(previous))
-            yield from _find_secrets(value, is_secret or named)
-    elif isinstance(node, str):
-        if is_secret and not _is_reference(node):
-            yield node, MASK
-        elif node.startswith("-") and "=" in node and _SECRET_NAME.search(node.partition("=")[0]):
-            yield node, f"{node.partition('=')[0]}={MASK}"
-        elif "://" in node and (masked := _mask_address(node)) != node:
-            yield node, masked
-
-
-def _is_reference(text: str) -> bool:
-    """Whether a text is a variable and no more than a word in front of it, as `Bearer ${TOKEN}`."""
-    references = find_references(text)
-    return bool(references) and re.fullmatch(r"[A-Za-z]*\s*", text.replace(references[0].text, "", 1)) is not None
-
-
-def _mask_address(address: str) -> str:
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return MASK
-    user, at, host = parts.netloc.rpartition("@")
-    return parts._replace(
-        netloc=f"{MASK}@{host}" if user and at else parts.netloc,
-        path=_PATH_KEY.sub(MASK, parts.path),
-        query=parts.query and MASK,
-        fragment=parts.fragment and MASK,
-    ).geturl()
-
-
-def _decode_string(token: str) -> str:
-    try:
-        decoded = json.loads(token) if token.startswith('"') else tomllib.loads(f"x = {token}")["x"]
-    except ValueError:
-        return token
-    return str(decoded)
 
 
 class _ChangedBlock(NamedTuple):

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from deltamcp.cli.file_change import confirm, print_change
+from deltamcp.cli.file_change import confirm, name_file, print_change
 from deltamcp.cli.output import print_text
 from deltamcp.cli.suggestion import suggest
 from deltamcp.client.configs.hosts import HOST_FILES, HostFile, Machine, host_id
@@ -181,6 +181,9 @@ def _print_rules(rules: list[PermissionRule], moved: MovedServers) -> None:
 
 def _print_end(args: argparse.Namespace, plans: Sequence[InstallPlan]) -> None:
     host = plans[0].installation.host
+    for plan in plans:
+        if plan.after != plan.before:
+            print_text(f"Written: {name_file(plan.installation.path)}")
     print_text(f"Done. Restart {host} now: it may not read its file again before, or write over it.")
     for plan in plans:
         for moved in plan.installation.moved:

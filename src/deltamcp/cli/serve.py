@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from deltamcp.transports.metrics import Metrics
     from deltamcp.transports.uvicorn_server import HttpServer
 
+STORE_VARIABLE = "DELTA_MCP_STORE"
 _CLOSE_SECONDS = 2.0
 """How long the server's lifespan may take to close after the calls had their time to end."""
 
@@ -106,9 +107,7 @@ def add_serving_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--reload", action="store_true", help="with --http: restart when the file, or a module in its folder, changes"
     )
-    verb.add_argument(
-        "--store", metavar="URL", help="the store to use instead of the server's own: sqlite:///path, redis://"
-    )
+    add_store_option(verb, "the store to use instead of the server's own: sqlite:///path, redis://")
     state_keys.add_options(verb)
     verb.add_argument(
         "--no-worker", action="store_true", help="run no promises here: `delta-mcp worker` does, with the same --store"
@@ -121,6 +120,12 @@ def add_serving_options(verb: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with --http: serve in N processes, which share a store and a state key; SIGHUP replaces them in turn",
     )
+
+
+def add_store_option(verb: argparse.ArgumentParser, purpose: str) -> None:
+    """Adds `--store`, which a variable may say instead: every user of a machine can read command lines."""
+    stored = os.environ.get(STORE_VARIABLE) or None
+    verb.add_argument("--store", metavar="URL", default=stored, help=f"{purpose}; or set {STORE_VARIABLE}")
 
 
 def add_target_options(verb: argparse.ArgumentParser) -> None:

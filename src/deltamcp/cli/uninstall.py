@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deltamcp.cli import install
-from deltamcp.cli.file_change import confirm, print_change
+from deltamcp.cli.file_change import confirm, name_file, print_change
 from deltamcp.cli.output import print_text
 from deltamcp.client.configs.hosts import host_id, installed_folder
 from deltamcp.errors import ConfigurationError
@@ -78,6 +78,7 @@ def _apply(reversal: _Reversal, store: InstallationStore) -> None:
     installation = reversal.installation
     if reversal.undone.content != reversal.content:
         write_host_file(installation.path, reversal.undone.content, expected=reversal.content)
+        print_text(f"Written: {name_file(installation.path)}")
     for name, digest in installation.files.items():
         path = installed_folder() / name
         content = read_file(path)

@@ -16,9 +16,7 @@ from deltamcp.server import DeltaServer
 
 def set_up(verb: argparse.ArgumentParser) -> None:
     serve.add_target_options(verb)
-    verb.add_argument(
-        "--store", metavar="URL", help="the Redis server whose promises to run, instead of the server's own: redis://"
-    )
+    serve.add_store_option(verb, "the Redis server whose promises to run, instead of the server's own: redis://")
     state_keys.add_options(verb)
     verb.add_argument(
         "--concurrency",

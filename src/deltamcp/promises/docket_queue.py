@@ -1,18 +1,20 @@
-"""docket as this library uses it: few connections, no values of ours, and one sentence where it would log tracebacks.
+"""docket as this library uses it: few connections, no values, and one sentence where it would log tracebacks.
 
-docket pickles the arguments and the results of what it runs. Here an argument is the key of a promise, a short text,
-and nothing is returned or raised, so that the store has every value. Whoever can write to the Redis server can still
-put a pickle into the queue that runs code in a worker: `docs/promises.md` says how to protect it.
+docket pickles arguments, results and strikes, and a pickle that somebody else put into Redis would run code here. So a
+promise is known by the key of its entry alone, nothing is returned or raised, strikes are not read, and `_KeyClient`
+takes pickles out of what Redis answers.
 """
 
 import asyncio
 import logging
+import pickle
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
-from docket import Docket, Worker
+from docket import Docket, StrikeList, TaskKey, Worker
 from docket._redis import RedisConnection
-from redis.asyncio import BlockingConnectionPool, ConnectionPool
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -22,8 +24,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from deltamcp.stores.store import StoreUnreachableError
 
 _POOL_CONNECTIONS = 2
-"""One reads the queue, the other has all further commands in turn. Beside them docket opens one for cancellations and
-one for strikes, neither of which is used here."""
+"""One reads the queue, the other has all further commands in turn. Beside them docket opens one for cancellations,
+which are not used here."""
 
 _RETRIES = 12
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
@@ -42,6 +44,9 @@ _SCHEDULE_SECONDS = 60.0
 _HEARTBEAT_SECONDS = 10.0
 """docket's list of workers, which only its own command line shows."""
 
+_PICKLED = {b"args": pickle.dumps(()), b"kwargs": pickle.dumps({}), b"value": pickle.dumps(None)}
+"""The fields of entries that docket unpickles, with what it is given in place of theirs."""
+
 logger = logging.getLogger("deltamcp")
 
 
@@ -53,33 +58,73 @@ class KeyQueue(Docket):
             name, url, heartbeat_interval=timedelta(seconds=_HEARTBEAT_SECONDS), execution_ttl=timedelta(0)
         )
         self.tasks.clear()  # docket's own examples: to print, to sleep, to fail
-        self.register(run, [_TASK])
-        self._redis = _BoundedConnection(url)
 
-    async def add_key(self, key: str) -> None:
+        async def run_key(key: str = TaskKey()) -> None:
+            DOCKET_LOG.end_outage()
+            await run(key)
+
+        self.register(run_key, [_TASK])
+        self._redis = _BoundedConnection(url)
+        self._no_strikes = StrikeList()
+
+    @property
+    def strike_list(self) -> StrikeList:
+        """One that is not connected."""
+        return self._no_strikes
+
+    @strike_list.setter
+    def strike_list(self, connected: StrikeList) -> None:
+        """Leaves out the list that docket makes when it opens: it would read strikes, which nobody here sends."""
+
+    async def add_key(self, key: str, seconds: float) -> None:
         """Adds a key for one worker to run, unless the queue has it or a worker runs it.
 
         Raises:
-            StoreUnreachableError: Redis does not answer.
+            StoreUnreachableError: Redis does not answer in time.
         """
         try:
-            await self.add(_TASK, key=key)(key)
-        except RedisError as error:
-            raise StoreUnreachableError("The queue of promises cannot be reached.") from error
+            async with asyncio.timeout(seconds):
+                await self.add(_TASK, key=key)()
+        except (RedisError, TimeoutError) as error:
+            DOCKET_LOG.begin_outage()
+            raise StoreUnreachableError("The queue of promises does not answer.") from error
         DOCKET_LOG.end_outage()
 
 
 class _BoundedConnection(RedisConnection):
     """docket's connection with a pool of its own: redis-py's opens one connection for every concurrent command."""
 
+    async def __aenter__(self) -> RedisConnection:
+        await super().__aenter__()
+        if self._connection_pool is not None:
+            self._client = _KeyClient(connection_pool=self._connection_pool)
+        return self
+
     async def _connection_pool_from_url(
         self, decode_responses: bool = False, protocol: int | None = None
     ) -> ConnectionPool:
         pool = await super()._connection_pool_from_url(decode_responses, protocol)
+        if protocol is not None:  # the one for cancellations, whose end says at once that Redis is gone
+            return pool
         options = {**pool.connection_kwargs, "retry": Retry(ExponentialBackoff(_LONGEST_PAUSE, _FIRST_PAUSE), _RETRIES)}
         return BlockingConnectionPool(
             max_connections=_POOL_CONNECTIONS, timeout=None, connection_class=pool.connection_class, **options
         )
+
+
+class _KeyClient(Redis):
+    """A client for which every entry of a stream, and every hash, has only pickles of this process."""
+
+    async def execute_command(self, *command: Any, **options: Any) -> Any:
+        return _without_pickles(await super().execute_command(*command, **options))  # type: ignore[no-untyped-call]
+
+
+def _without_pickles(reply: Any) -> Any:
+    if isinstance(reply, dict):
+        return {name: _PICKLED.get(name) or _without_pickles(value) for name, value in reply.items()}
+    if isinstance(reply, list | tuple):
+        return [_without_pickles(part) for part in reply]
+    return reply
 
 
 class KeyWorker:
@@ -139,13 +184,17 @@ class DocketLog(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         message = record.getMessage()
         if "Redis" in message or isinstance(error, RedisConnectionError | RedisTimeoutError):
-            if not self._is_outage:
-                self._is_outage = True
-                logger.error("no promise is started here until Redis answers again")
+            self.begin_outage()
         elif isinstance(error, RedisError):
             logger.log(record.levelno, "the queue of promises: %s: %s", message, error)
         else:
             logger.log(record.levelno, "the queue of promises: %s", message, exc_info=record.exc_info)
+
+    def begin_outage(self) -> None:
+        """Says that Redis does not answer, unless that is said already."""
+        if not self._is_outage:
+            self._is_outage = True
+            logger.error("no promise is started here until Redis answers again")
 
     def end_outage(self) -> None:
         """Says that Redis answers again, if it did not."""

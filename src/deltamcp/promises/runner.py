@@ -93,11 +93,7 @@ class PromiseRunner:
                     await self._opened.wait()
         if self._queue is None:
             raise StoreUnreachableError("The queue of promises could not be opened, or is closed.")
-        try:
-            async with asyncio.timeout(self._limits.store_seconds):
-                await self._queue.add_key(key)
-        except TimeoutError as error:
-            raise StoreUnreachableError("The queue of promises does not answer.") from error
+        await self._queue.add_key(key, self._limits.store_seconds)
 
     async def _serve(self) -> None:
         """Has the queue open and the worker at work until the server closes."""

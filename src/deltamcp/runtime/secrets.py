@@ -6,6 +6,7 @@ import functools
 import html
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,16 @@ def named_secrets(texts: Mapping[str, str]) -> Iterator[str]:
 def is_secret_name(name: str) -> bool:
     """Whether the name of a variable, a header, an option or a parameter says that its value is a secret."""
     return _SECRET_NAME.search(name) is not None
+
+
+def shell_words(text: str) -> list[str]:
+    """Splits a command line as a shell does, at operators too; at spaces alone if a quotation mark is unpaired."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        return list(lexer)
+    except ValueError:
+        return text.split()
 
 
 def header_secrets(name: str, text: str) -> Iterator[str]:

@@ -19,8 +19,8 @@ from deltamcp.stores.store import (
 from deltamcp.stores.token_bucket import CLOCK_SECONDS
 
 _MAX_CONNECTIONS = 6
-"""Connections open at once, of which one is a subscription; further calls wait. With four of a queue they make ten for
-each replica. One process keeps no more busy: a command takes 0.2 ms."""
+"""Connections open at once, of which one is a subscription; further calls wait. With three of a queue they make nine
+for each replica. One process keeps no more busy: a command takes 0.2 ms."""
 
 _CONNECT_SECONDS = 5.0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.stores import sqlite_messages
+from deltamcp.stores import sqlite_cells, sqlite_messages
 from deltamcp.stores.store import (
     DEFAULT_QUOTAS,
     ENTRY_BYTES,
@@ -144,7 +144,7 @@ class SqliteStore:
                 file.execute("BEGIN IMMEDIATE")
                 now = self._clock()
                 row = file.execute("SELECT full_at FROM buckets WHERE key = ?", [key]).fetchone()
-                full_at, seconds = take_token(now if row is None else row[0], now, rate, burst)
+                full_at, seconds = take_token(now if row is None else sqlite_cells.number(row), now, rate, burst)
                 if not seconds:
                     file.execute("INSERT OR REPLACE INTO buckets VALUES (?, ?)", [key, full_at])
             return seconds
@@ -209,7 +209,8 @@ class SqliteStore:
         """Creates the file, and makes it and the files beside it unreadable for other users.
 
         Raises:
-            StoreError: the file or a link to it is another user's, who could read or change what is stored.
+            StoreError: the file or a link to it is another user's, who could read or change what is stored; also if
+                this process could open it, as root can.
         """
         # Existing files are not opened here: closing one would drop the locks that this process has on it.
         with contextlib.suppress(FileExistsError):
@@ -221,13 +222,12 @@ class SqliteStore:
                 link, file = path.lstat(), path.stat()
                 if stat.S_ISLNK(link.st_mode) and link.st_uid not in (os.geteuid(), 0):
                     raise StoreError(f"The store at {path} cannot be used: it is another user's link.")
-                if not stat.S_ISREG(file.st_mode) or not stat.S_IMODE(file.st_mode) & _OTHERS:
+                if not stat.S_ISREG(file.st_mode):
                     continue
                 if file.st_uid != os.geteuid():
-                    raise StoreError(
-                        f"The store at {path} cannot be used: it is another user's, and others can read it."
-                    )
-                path.chmod(0o600)
+                    raise StoreError(f"The store at {path} cannot be used: it is another user's.")
+                if stat.S_IMODE(file.st_mode) & _OTHERS:
+                    path.chmod(0o600)
 
     def _enable_wal(self, file: sqlite3.Connection) -> None:
         """Enables WAL; retries while busy, as SQLite fails all but one of the processes that create it together."""
@@ -306,7 +306,8 @@ class SqliteStore:
             _forget_stale(file, now)
         delete_oldest = "DELETE FROM kept WHERE used = (SELECT min(used) FROM kept WHERE account = ?)"
         while _account_bytes(file, account) > self._quotas.per_account:
-            file.execute(delete_oldest, [account])
+            if not file.execute(delete_oldest, [account]).rowcount:
+                raise sqlite_cells.changed_error()
         if _total_bytes(file) > self._quotas.total:
             raise self._quotas.full_error()
 
@@ -326,13 +327,14 @@ class SqliteStore:
             if row is None:
                 return None
             # A SELECT would hold the GIL while it copies the bytes, 30 ms for 50 MB.
-            with file.blobopen("data", "bytes", row[0], readonly=True) as blob:
+            with file.blobopen("data", "bytes", sqlite_cells.integer(row), readonly=True) as blob:
                 return blob.read()
 
 
 def _is_busy(error: Exception) -> bool:
     busy = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in busy
+    # Errors of Python's own, such as for a text that is no UTF-8, have no code.
+    return isinstance(error, sqlite3.OperationalError) and getattr(error, "sqlite_errorcode", 0) & 0xFF in busy
 
 
 def _holds(file: sqlite3.Connection, key: str, expected: bytes, now: float) -> bool:
@@ -343,13 +345,11 @@ def _holds(file: sqlite3.Connection, key: str, expected: bytes, now: float) -> b
 
 
 def _total_bytes(file: sqlite3.Connection) -> int:
-    total: int = file.execute("SELECT bytes FROM total").fetchone()[0]
-    return total
+    return sqlite_cells.integer(file.execute("SELECT bytes FROM total").fetchone())
 
 
 def _account_bytes(file: sqlite3.Connection, account: bytes) -> int:
-    size: int = file.execute("SELECT bytes FROM accounts WHERE account = ?", [account]).fetchone()[0]
-    return size
+    return sqlite_cells.integer(file.execute("SELECT bytes FROM accounts WHERE account = ?", [account]).fetchone())
 
 
 def _forget_stale(file: sqlite3.Connection, now: float) -> None:

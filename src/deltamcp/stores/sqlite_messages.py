@@ -3,6 +3,8 @@
 import sqlite3
 from typing import NamedTuple
 
+from deltamcp.stores import sqlite_cells
+
 SCHEMA = (
     "CREATE TABLE messages (id INTEGER PRIMARY KEY, channel TEXT, sent REAL, bytes BLOB)",
     "CREATE INDEX messages_sent ON messages (sent)",
@@ -26,18 +28,16 @@ def insert(file: sqlite3.Connection, channel: str, message: bytes, now: float) -
     """Adds a message and deletes old ones."""
     with file:
         file.execute("BEGIN IMMEDIATE")
-        added = file.execute("INSERT INTO messages (channel, sent, bytes) VALUES (?, ?, ?)", [channel, now, message])
+        file.execute("INSERT INTO messages (channel, sent, bytes) VALUES (?, ?, ?)", [channel, now, message])
         # The newest one always stays, so that ids go on from it.
-        oldest = (added.lastrowid or 0) - _MAX_KEPT
         file.execute(
-            "DELETE FROM messages WHERE (sent <= ? OR id <= ?) AND id < ?",
-            [now - _KEPT_SECONDS, oldest, added.lastrowid],
+            "DELETE FROM messages WHERE (sent <= ? OR id <= last_insert_rowid() - ?) AND id < last_insert_rowid()",
+            [now - _KEPT_SECONDS, _MAX_KEPT],
         )
 
 
 def newest_id(file: sqlite3.Connection) -> int:
-    newest: int | None = file.execute("SELECT max(id) FROM messages").fetchone()[0]
-    return newest or 0
+    return sqlite_cells.integer(file.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone())
 
 
 def after(file: sqlite3.Connection, channel: str, seen: int) -> NewMessages:
@@ -48,8 +48,8 @@ def after(file: sqlite3.Connection, channel: str, seen: int) -> NewMessages:
     with file:
         file.execute("BEGIN")
         newest = newest_id(file)
-        oldest = file.execute("SELECT min(id) FROM messages").fetchone()[0]
+        oldest = sqlite_cells.integer(file.execute("SELECT coalesce(min(id), 0) FROM messages").fetchone())
         found = file.execute("SELECT bytes FROM messages WHERE id > ? AND channel = ? ORDER BY id", [seen, channel])
         # The file may also have been replaced by another one, whose ids start anew.
-        missed = newest < seen or oldest is None or oldest > seen + 1
-        return NewMessages([message for (message,) in found], newest, missed)
+        missed = newest < seen or oldest > seen + 1
+        return NewMessages([sqlite_cells.blob(row) for row in found], newest, missed)

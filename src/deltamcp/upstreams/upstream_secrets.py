@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from deltamcp.runtime.secrets import MIN_SECRET_CHARS, Secrets, header_secrets, is_secret_name
+from deltamcp.runtime.secrets import MIN_SECRET_CHARS, Secrets, header_secrets, is_secret_name, shell_words
 
 _PLAIN_VARIABLES = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|TERM|COLORTERM|LANG|LANGUAGE|LC_\w+|TZ|PWD|OLDPWD|TMP|TEMP|TMPDIR|HOST|HOSTNAME|PORT|"
@@ -166,8 +166,11 @@ class _Collector:
             for name, text in parse_qsl(query):
                 self.add(name, text, _MAX_DEPTH)
 
-    def add_arguments(self, words: list[str]) -> None:
-        """Adds what options show to be secret, variables and headers for other programs, and addresses."""
+    def add_arguments(self, words: list[str], depth: int = 0) -> None:
+        """Adds what options show to be secret, variables and headers for other programs, and addresses.
+
+        A word may be the command line of a shell, which has words again.
+        """
         option = ""
         for word in words:
             name, mark, value = word.partition("=")
@@ -179,6 +182,8 @@ class _Collector:
                 option = ""
             else:
                 option = word
+            if depth < _MAX_DEPTH and re.search(r"\s", word):
+                self.add_arguments(shell_words(word), depth + 1)
 
     def _add_argument(self, option: str, text: str) -> None:
         header, variable = _HEADER.fullmatch(text), _VARIABLE.fullmatch(text)
