@@ -29,7 +29,7 @@ are for authors, who raise them in their functions, and for programs that embed 
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -246,6 +246,12 @@ class MissingScopesError(DeltaError):
 
 class ConfigurationError(DeltaError):
     """An author or caller configured a server or a client wrongly; raised where the mistake is made."""
+
+    def __init__(self, sentence: str, details: Sequence[str] = ()) -> None:
+        """`details` are lines to be read below the sentence, such as each fault of a file."""
+        super().__init__("\n".join((sentence, *details)))
+        self.sentence = sentence
+        self.details = tuple(details)
 
 
 class ClientError(DeltaError):

@@ -54,8 +54,8 @@ def test_no_control_character_of_a_server_is_printed(words, tmp_path):
     done = run(*_words(words, "nasty_strings"), cwd=tmp_path)
 
     assert not STEERING.search(done.err), done.err
-    # Into a pipe, a tool's text is written as it is; it is what the user asked for.
-    if words[0] != "call" or "--json" in words:
+    # Into a pipe, the text of a tool, a resource or a prompt is written as it is; it is what the user asked for.
+    if words[0] not in ("call", "read", "prompt") or "--json" in words:
         assert not STEERING.search(done.out), done.out
     assert "pwned" in done.out + done.err, "the server's text was to be seen"
 

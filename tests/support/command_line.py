@@ -1,13 +1,18 @@
 """Runs the command line as users do: with its output piped, or on a terminal."""
 
+import contextlib
 import errno
+import json
 import os
 import pty
 import re
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM
@@ -59,14 +64,33 @@ main.main(sys.argv[1:])
 """
 """Runs the command line with a progress bar after the given number of seconds."""
 NO_BAR, BAR_AT_ONCE = "3600", "0"
+ONE_AFTER_ANOTHER = """
+import json, sys
+from deltamcp.cli import main, progress
+progress._DELAY_SECONDS = 3600.0
+for words in json.loads(sys.argv[1]):
+    try:
+        main.main(words)
+    except SystemExit as ended:
+        print(f"{words[0]} ended with {ended.code}", flush=True)
+"""
+"""Runs several command lines in one process, which is quicker than to start one for each."""
 
 
 def run_on_terminal(*words: str, cwd: Path, typed: bytes = b"", bar: str = NO_BAR, **environment: str) -> TerminalRun:
     """Runs the command line on a pseudo-terminal and returns everything that it wrote there."""
+    return _run_on_terminal([sys.executable, "-c", BAR_AFTER, bar, *words], cwd, typed, environment)
+
+
+def run_all_on_terminal(commands: list[list[str]], *, cwd: Path, typed: bytes = b"", **environment: str) -> TerminalRun:
+    """Runs several command lines, one after another, on a pseudo-terminal."""
+    return _run_on_terminal([sys.executable, "-c", ONE_AFTER_ANOTHER, json.dumps(commands)], cwd, typed, environment)
+
+
+def _run_on_terminal(command: list[str], cwd: Path, typed: bytes, environment: dict[str, str]) -> TerminalRun:
     master, terminal = pty.openpty()
     variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
     output = b""
-    command = [sys.executable, "-c", BAR_AFTER, bar, *words]
     with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=cwd, env=variables) as process:
         os.close(terminal)
         os.write(master, typed)
@@ -82,3 +106,66 @@ def run_on_terminal(*words: str, cwd: Path, typed: bytes = b"", bar: str = NO_BA
         os.close(master)
         code = process.wait(HANG_SECONDS)
     return TerminalRun(code, output.decode())
+
+
+class TerminalServer:
+    """A server of the command line whose stderr is a pseudo-terminal; its stdin and stdout are pipes."""
+
+    def __init__(self, words: tuple[str, ...], cwd: Path, environment: dict[str, str]) -> None:
+        self._master, terminal = pty.openpty()
+        self._written = b""
+        variables = {**os.environ, "TERM": "xterm-256color", **environment}
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [str(PROGRAM), *words], stdin=pipe, stdout=pipe, stderr=terminal, cwd=cwd, env=variables
+        )
+        os.close(terminal)
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # the terminal has gone
+            while piece := os.read(self._master, 65536):
+                self._written += piece
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        assert self.process.stdin is not None
+        return self.process.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def text(self) -> str:
+        """What it wrote to the terminal so far."""
+        return self._written.decode()
+
+    def wait_for(self, pattern: str) -> "re.Match[str]":
+        until = time.monotonic() + HANG_SECONDS
+        while not (found := re.search(pattern, self.text())):
+            assert self.process.poll() is None and time.monotonic() < until, self.text()
+            time.sleep(0.02)
+        return found
+
+    def end(self) -> TerminalRun:
+        """Closes its stdin and tells it to end; returns everything that it wrote to the terminal."""
+        self.stdin.close()
+        self.process.terminate()
+        code = self.process.wait(HANG_SECONDS)
+        self.stdout.close()
+        self._reading.join(HANG_SECONDS)
+        os.close(self._master)
+        return TerminalRun(code, self.text())
+
+
+@contextlib.contextmanager
+def serving_on_terminal(*words: str, cwd: Path, **environment: str) -> Iterator[TerminalServer]:
+    server = TerminalServer(words, cwd, environment)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()

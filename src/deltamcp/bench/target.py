@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from deltamcp.bench.cost import ServerListing, count_index_tokens, count_together
 from deltamcp.bench.figures import Figures, align
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.catalog.disclosure import Disclosure, definition_tokens
 from deltamcp.client.client import DeltaClient
 from deltamcp.values import JSON
@@ -125,12 +126,17 @@ def _bytes(definitions: list[dict[str, JSON]]) -> Figures:
 def table(report: Figures) -> str:
     """Formats a report for people."""
     server = report["server"]
-    rows = [f"{server['name']} {server['version']}, {server['protocol']}, {report['tools']} tools", ""]
+    title = f"{server['name']} {server['version']}, {server['protocol']}, {report['tools']} tools"
+    rows = [visible_line(title), ""]
     rows += align(
         [
             ("latency, ms", "median", "least", "most", "times"),
             *(
-                (name, *(f"{figures[key]:,.2f}" for key in ("median", "least", "most")), str(figures["times"]))
+                (
+                    visible_line(name),
+                    *(f"{figures[key]:,.2f}" for key in ("median", "least", "most")),
+                    str(figures["times"]),
+                )
                 for name, figures in report["latency_ms"].items()
             ),
         ]

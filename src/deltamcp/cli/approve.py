@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from deltamcp.catalog.clean_text import visible_line
-from deltamcp.cli.output import print_text
+from deltamcp.cli.output import print_line
 from deltamcp.cli.suggestion import suggest
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.trust import review
@@ -58,13 +57,14 @@ def run(args: argparse.Namespace) -> None:
     if args.names and not any(chosen.values()):
         raise ConfigurationError(f"Nothing of {args.upstream} waits by that name; delta-mcp approve shows what does.")
     if not any(chosen.values()):
-        print_text("Nothing waits to be approved.")
+        print_line("Nothing waits to be approved.")
         return
     if args.upstream is None and not (args.yes or args.reject):
         for path, places in chosen.items():
             for place in places:
                 _show_heading(records[path], place, imitations)
-        print_text("\ndelta-mcp approve UPSTREAM shows what changed.")
+        print_line("")
+        print_line("delta-mcp approve UPSTREAM shows what changed.")
         return
     readable = {path: _show(records[path], places, imitations) for path, places in chosen.items()}
     if args.reject:
@@ -76,7 +76,8 @@ def run(args: argparse.Namespace) -> None:
         if answer in ("y", "yes") or (args.yes and not answer):
             _decide(approvals, readable, records, is_approval=True)
     else:
-        print_text("\nA person approves it, at a terminal; --reject keeps it out.")
+        print_line("")
+        print_line("A person approves it, at a terminal; --reject keeps it out.")
 
 
 def _choose(record: ApprovalRecord, names: list[str]) -> list[str]:
@@ -101,9 +102,9 @@ def _show_heading(record: ApprovalRecord, place: str, imitations: dict[tuple[str
     is_new = place not in record.approved
     state = "rejected" if place not in record.waiting else "new" if is_new else "changed"
     kind = _KINDS[kind_of(place)]
-    print_text(f"{name_text(record.upstream)}: {kind} {name_text(name_at(place))}: {state}")
+    print_line(f"{name_text(record.upstream)}: {kind} {name_text(name_at(place))}: {state}")
     if place.startswith("/tools/") and (found := imitations.get((record.upstream, name_at(place)))):
-        print_text(f"  {visible_line(found)}")
+        print_line(f"  {found}")
 
 
 def _show(record: ApprovalRecord, places: list[str], imitations: dict[tuple[str, str], str]) -> list[str]:
@@ -114,12 +115,12 @@ def _show(record: ApprovalRecord, places: list[str], imitations: dict[tuple[str,
         try:
             lines = diff_lines(record.approved.get(place), {**record.rejected, **record.waiting}[place])
         except UnreadableDiffError as error:
-            print_text(f"  {error}")
+            print_line(f"  {error}")
             continue
         for line in lines:
-            print_text(f"  {line}")
+            print_line(f"  {line}")
         if hint := variance_hint(record, place, record.waiting.get(place)):
-            print_text(f"  {visible_line(hint)}")
+            print_line(f"  {hint}")
         shown.append(place)
     return shown
 
@@ -138,4 +139,4 @@ def _decide(
         approvals.change(path, functools.partial(decide_shown, records[path], places))
     count = sum(map(len, chosen.values()))
     done = "Approved" if is_approval else "Rejected"
-    print_text(f"{done} {count}. A gateway that runs notices within seconds.")
+    print_line(f"{done} {count}. A gateway that runs notices within seconds.")

@@ -124,7 +124,9 @@ def _print_report(report: AuditReport) -> None:
     counted = [server for server in report.servers if server.cost]
     if counted:
         has_places = len({tuple(server.places) for server in counted}) > 1
-        rows = [[server.name, *["\n".join(server.places)] * has_places, *_figures(server.cost)] for server in counted]
+        rows: list[list[str | list[str]]] = [
+            [server.name, *[server.places] * has_places, *_figures(server.cost)] for server in counted
+        ]
         rows += [["together", *[""] * has_places, *_figures(report.together)]] * (len(counted) > 1)
         figures = ("tools", "now", "meta-tools", "one tool", "instructions")
         title = f"Tokens before a conversation begins, {report.date} ({report.tokenizer})"
@@ -145,7 +147,8 @@ def _print_report(report: AuditReport) -> None:
     for sentence in uncounted_sentences(report):
         console.print(sentence)
     if report.next_steps:
-        console.print("\nWhat you can do now:")
+        console.print()
+        console.print("What you can do now:")
     for sentence in report.next_steps:
         console.print(f"- {sentence}")
     if not report.servers and not report.skipped:
@@ -176,4 +179,4 @@ def _write_page(report: AuditReport, path: Path) -> None:
         path.write_text(render_page(report), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}.") from None
-    print(f"Written to {path}", file=sys.stderr)
+    output.print_notice(f"Written to {path}")

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import sys
 from typing import NamedTuple
 
 from deltamcp.cli import arguments, content, output, targets
@@ -61,7 +60,7 @@ def run(args: argparse.Namespace, words: list[str]) -> None:
     if reply.is_error:
         content.write_error(reply, args.json)
         if "stderr" in reply.text and not (args.json or args.debug) and "://" not in command.target[0]:
-            print("delta-mcp: --debug shows the stderr of a server that this command starts.", file=sys.stderr)
+            output.print_notice("delta-mcp: --debug shows the stderr of a server that this command starts.")
         raise SystemExit(1)
     if args.all and is_complete and (args.json or reply.texts):
         content.write_value(value, args.json)
@@ -77,7 +76,7 @@ def _write_token(state: CallState, as_json: bool) -> None:
     if as_json:
         output.print_json({"token": state.token, "status": state.status})
     else:
-        output.print_text(str(state.token))
+        output.print_line(str(state.token))
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -127,7 +126,7 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
         if args.all and not reply.is_error:
             return await _read_whole(client, args, reply)
         if args.page is None and content.shows_part(reply) and not reply.is_error:
-            print("delta-mcp: this is a part; --page N or --all shows the rest.", file=sys.stderr)
+            output.print_notice("delta-mcp: this is a part; --page N or --all shows the rest.")
         return _CallResult(reply)
 
 
@@ -138,7 +137,7 @@ async def _read_whole(client: DeltaClient, args: argparse.Namespace, reply: Repl
     try:
         return _CallResult(reply, await client.whole(reply))
     except ResultLostError as error:
-        print(f"delta-mcp: {error}", file=sys.stderr)
+        output.print_notice(f"delta-mcp: {error}")
         return _CallResult(reply, is_complete=False)
 
 

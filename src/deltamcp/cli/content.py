@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.cli import output
 from deltamcp.client.reply import Reply
 from deltamcp.values import JSON
@@ -113,14 +114,15 @@ def _block_text(block: Any, hint: str) -> str:
         case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
             return text
         case {"type": "image" | "audio" as kind, "data": str(data)}:
-            return f"[{kind}, {block.get('mimeType', 'unknown')}, {_size_text(data)}; {hint}]"
+            placeholder = f"[{kind}, {block.get('mimeType', 'unknown')}, {_size_text(data)}; {hint}]"
         case {"type": "resource_link", "uri": str(uri)}:
-            return f"[{block.get('title') or block.get('name') or 'resource'}: {uri}]"
+            placeholder = f"[{block.get('title') or block.get('name') or 'resource'}: {uri}]"
         case {"type": "resource", "resource": {"blob": str(data)} as resource}:
             kind = resource.get("mimeType", "unknown")
-            return f"[{resource.get('uri', 'resource')}, {kind}, {_size_text(data)}; {hint}]"
+            placeholder = f"[{resource.get('uri', 'resource')}, {kind}, {_size_text(data)}; {hint}]"
         case _:
-            return json.dumps(block, ensure_ascii=False)
+            placeholder = json.dumps(block, ensure_ascii=False)
+    return visible_line(placeholder)
 
 
 def _size_text(data: str) -> str:

@@ -5,6 +5,7 @@ import asyncio
 
 from deltamcp import tokens
 from deltamcp.catalog import tool_text
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.catalog.disclosure import definition_tokens
 from deltamcp.cli import output, targets
 from deltamcp.cli.progress import ProgressBar
@@ -24,10 +25,12 @@ def run(args: argparse.Namespace, words: list[str]) -> None:
     if args.json:
         output.print_json(definition)
         return
-    text = tool_text.full_text(definition)
+    text = tool_text.full_text(definition, visible_line(words[-1]))
     output.print_text(text)
     figures = f"{tokens.count(text):,} tokens so, {definition_tokens(definition):,} in full"
-    output.make_console().print(f"\n{figures}.", style="dim")
+    console = output.make_console()
+    console.print()
+    console.print(f"{figures}.", style="dim")
 
 
 async def _fetch_definition(args: argparse.Namespace, target: list[str], tool: str) -> dict[str, JSON]:

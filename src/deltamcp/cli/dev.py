@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from deltamcp.cli import log, serve
+from deltamcp.cli.output import print_notice
 from deltamcp.cli.serve import ServeCommand
 from deltamcp.cli.server_target import ServerTarget
 from deltamcp.errors import ConfigurationError
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
     )
     # A client of 2026-07-28 has no session, so it need not notice a restart.
     options = ["--transport", "http", "--protocol-era", "auto", "--server-url", f"http://127.0.0.1:{port}/mcp"]
-    print("Starting the Inspector, which npx downloads the first time.", file=sys.stderr, flush=True)
+    print_notice("Starting the Inspector, which npx downloads the first time.")
     with _start_group([npx, "--yes", INSPECTOR, *options], inspector_environment(os.environ)) as inspector:
 
         def stop_with_inspector() -> None:

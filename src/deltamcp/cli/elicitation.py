@@ -10,8 +10,10 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.cli.arguments import load_json
 from deltamcp.cli.form import Field, Form, UnfitAnswerError
+from deltamcp.cli.output import print_notice, quoted_lines
 from deltamcp.context import Elicited
 from deltamcp.errors import ConfigurationError, DeltaError, PeerError
 from deltamcp.values import JSON
@@ -73,7 +75,7 @@ class Elicitation:
             raise self._problem
         unused = len(self._answers) - self._next
         if unused:
-            _say(f"delta-mcp: {unused} --answer {'was' if unused == 1 else 'were'} not asked for.")
+            print_notice(f"delta-mcp: {unused} --answer {'was' if unused == 1 else 'were'} not asked for.")
         return result
 
     async def _send_after_urls(self, request: Callable[[], Awaitable[T]]) -> T:
@@ -108,7 +110,7 @@ class Elicitation:
             self._hide_progress()
             if sys.stdin.isatty() and sys.stderr.isatty():
                 return await _ask_user(form)
-            _say(
+            print_notice(
                 f"delta-mcp: The server asks {form}; there is no terminal to ask at, so the question is cancelled; "
                 "--answer JSON answers it."
             )
@@ -145,18 +147,21 @@ async def _ask_user(form: Form) -> Elicited:
 
 
 def _read_answer(form: Form) -> Elicited:
-    _say(f"\nThe server asks: {form.message}")
+    print_notice("")
+    for line in quoted_lines(f"The server asks: {form.message}"):
+        print_notice(line)
     try:
         return _read_form(form) if form.url is None else _read_visit(form.url)
     except EOFError:
-        _say("\nCancelled.")
+        print_notice("")
+        print_notice("Cancelled.")
         return Elicited("cancel")
 
 
 def _read_visit(url: str) -> Elicited:
     with suppress(ValueError):
-        _say(f"Open this page of {urlsplit(url).hostname} in a browser, and come back (Ctrl-D cancels):")
-    _say(f"  {url}")
+        print_notice(f"Open this page of {urlsplit(url).hostname} in a browser, and come back (Ctrl-D cancels):")
+    print_notice(f"  {url}")
     return Elicited("accept" if read_choice("Done? y accepts, n declines", "yn") == "y" else "decline")
 
 
@@ -164,11 +169,11 @@ def _read_form(form: Form) -> Elicited:
     if not form.fields:
         choice = read_choice("y accepts, n declines, Ctrl-D cancels", "yn")
         return Elicited("accept", {}) if choice == "y" else Elicited("decline")
-    _say("An empty line takes the [default] or leaves the field out; Ctrl-D cancels.")
+    print_notice("An empty line takes the [default] or leaves the field out; Ctrl-D cancels.")
     while True:
         read = {field.name: _read_field(field) for field in form.fields}
         content = {name: values[0] for name, values in read.items() if values}
-        _say(json.dumps(content, ensure_ascii=False))
+        print_notice(json.dumps(content, ensure_ascii=False))
         choice = read_choice("Send this? y sends it, n declines, e edits it", "yne")
         if choice != "e":
             return Elicited("accept", content) if choice == "y" else Elicited("decline")
@@ -190,9 +195,9 @@ def _read_field(field: Field) -> list[JSON]:
     """Returns the value in a list; an empty list if the user leaves the field out."""
     default = f" [{_default_text(field)}]" if field.has_default else ""
     if field.choices:
-        _say(f"  {field.label}:")
+        print_notice(f"  {field.label}:")
         for number, choice in enumerate(field.choices, 1):
-            _say(f"    {number} {' '.join(choice.title.split())}")
+            print_notice(f"    {number} {' '.join(choice.title.split())}")
         prompt = f"  {'numbers, with commas between' if field.is_list else 'number'}{default}: "
     else:
         prompt = f"  {field.label} ({field.kind}){default}: "
@@ -205,9 +210,9 @@ def _read_field(field: Field) -> list[JSON]:
                 return [field.default]
             if not field.is_required:
                 return []
-            _say("    This one is required.")
+            print_notice("    This one is required.")
         except UnfitAnswerError as error:
-            _say(f"    {error}.")
+            print_notice(f"    {error}.")
 
 
 def _default_text(field: Field) -> str:
@@ -222,7 +227,7 @@ def _read_line(prompt: str) -> str:
     Raises:
         EOFError: the user pressed Ctrl-D.
     """
-    print(prompt, end="", file=sys.stderr, flush=True)
+    print(visible_line(prompt), end="", file=sys.stderr, flush=True)
     line = b""
     # Not `input`, which prompts on a redirected stdout; not the buffered reader, whose lock the waiting thread would
     # hold while the interpreter ends.
@@ -232,7 +237,3 @@ def _read_line(prompt: str) -> str:
             raise EOFError
         line += read
     return line.decode(sys.stdin.encoding, "replace").rstrip("\r\n")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)

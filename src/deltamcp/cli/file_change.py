@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deltamcp.cli.elicitation import read_choice
-from deltamcp.cli.output import print_text
+from deltamcp.cli.output import print_line
 from deltamcp.cli.secret_mask import mask_secrets
 from deltamcp.errors import ConfigurationError
 
@@ -26,9 +26,9 @@ def print_change(path: Path, before: bytes | None, after: bytes) -> None:
         ConfigurationError: one of the contents cannot be read.
     """
     old, new = mask_secrets(path, before or b"").splitlines(), mask_secrets(path, after).splitlines()
-    print_text(f"{name_file(path)}:")
-    for line in _changed_lines(old, new):
-        print_text(f"  {line[:_MAX_LINE]}…" if len(line) > _MAX_LINE else f"  {line}")
+    print_line(f"{name_file(path)}:")
+    for line in map(str.expandtabs, _changed_lines(old, new)):
+        print_line(f"  {line[:_MAX_LINE]}…" if len(line) > _MAX_LINE else f"  {line}")
 
 
 def name_file(path: Path) -> str:

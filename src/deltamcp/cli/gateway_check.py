@@ -57,7 +57,8 @@ def run_check(found: GatewayFile) -> None:
     if any(one.catalogue is not None for one in checked):
         disclosure = Disclosure("meta", query=found.config.query, destructive=found.config.destructive)
         cost = count_together([one.listing for one in checked], disclosure=disclosure)
-        console.print(f"\n{cost_sentence(found.config, cost)}")
+        console.print()
+        console.print(cost_sentence(found.config, cost))
     for sentence in _trust_sentences(checked):
         console.print(sentence)
     if any(one.catalogue is None for one in checked) or any(one.reason != DISABLED for one in found.skipped):

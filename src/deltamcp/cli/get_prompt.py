@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.cli import arguments, content, output, targets
 from deltamcp.cli.arguments import CallCommand
 from deltamcp.cli.elicitation import Elicitation, add_answer_option
@@ -84,6 +85,6 @@ def _message_blocks(messages: JSON) -> list[JSON]:
     listed = [message for message in messages if isinstance(message, dict)] if isinstance(messages, list) else []
     for message in listed:
         if len(listed) > 1:
-            blocks.append({"type": "text", "text": f"[{message.get('role')}]"})
+            blocks.append({"type": "text", "text": visible_line(f"[{message.get('role')}]")})
         blocks.append(message.get("content"))
     return blocks

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from deltamcp.cli.file_change import confirm, name_file, print_change
-from deltamcp.cli.output import print_text
+from deltamcp.cli.output import print_line
 from deltamcp.cli.suggestion import suggest
 from deltamcp.client.configs.hosts import HOST_FILES, HostFile, Machine, host_id
 from deltamcp.errors import ConfigurationError
@@ -57,16 +57,16 @@ def run(args: argparse.Namespace) -> None:
         _print_plan(plan)
     changed = [plan for plan in movable if plan.is_change]
     if not changed:
-        print_text("Nothing to change: all servers that can move are behind the gateway.")
+        print_line("Nothing to change: all servers that can move are behind the gateway.")
         return
     if args.dry_run:
-        print_text("Nothing was written.")
+        print_line("Nothing was written.")
     elif confirm("Write this?", args.yes):
         for plan in changed:
             _apply(plan, store)
         _print_end(args, changed)
     else:
-        print_text("Nothing was written.")
+        print_line("Nothing was written.")
 
 
 def _which_host(machine: Machine, is_project: bool) -> str:
@@ -143,23 +143,23 @@ def _print_plan(plan: InstallPlan) -> None:
     if plan.after != plan.before:
         print_change(plan.installation.path, plan.before, plan.after)
     for moved in plan.installation.moved:
-        print_text(f"Behind the gateway: {', '.join(moved.names)}; moved to {servers_path(moved.stem)}")
+        print_line(f"Behind the gateway: {', '.join(moved.names)}; moved to {servers_path(moved.stem)}")
     _print_staying(plan)
     for moved in plan.installation.moved:
         _print_rules([rule for rule in plan.rules if rule.server in moved.names], moved)
     for name, keys in plan.approvals.items():
-        print_text(
+        print_line(
             f"{name}: {' and '.join(keys)} of its entry no longer applies; the host asks about the gateway's tools."
         )
     for name in plan.logins:
         moved = next(moved for moved in plan.installation.moved if name in moved.names)
         target = shlex.quote(f"{servers_path(moved.stem)}#{name}")
-        print_text(f"{name}: if your host had logged in to it, log the gateway in: delta-mcp login {target}")
+        print_line(f"{name}: if your host had logged in to it, log the gateway in: delta-mcp login {target}")
 
 
 def _print_staying(plan: InstallPlan) -> None:
     for server in plan.staying:
-        print_text(f"Stays where it is: {server.name}, because {server.reason}.")
+        print_line(f"Stays where it is: {server.name}, because {server.reason}.")
 
 
 def _print_rules(rules: list[PermissionRule], moved: MovedServers) -> None:
@@ -174,20 +174,20 @@ def _print_rules(rules: list[PermissionRule], moved: MovedServers) -> None:
         "hook": f"let it match {tools}execute and {tools}query, whose argument says which operation is called",
         "list": f"name {moved.entry} there",
     }
-    print_text("Rules about tools that are behind the gateway now, so that the host no longer applies them:")
+    print_line("Rules about tools that are behind the gateway now, so that the host no longer applies them:")
     for rule in rules:
-        print_text(f"  {rule.effect} {rule.text} ({rule.path}): {means[rule.effect].format(server=rule.server)}")
+        print_line(f"  {rule.effect} {rule.text} ({rule.path}): {means[rule.effect].format(server=rule.server)}")
 
 
 def _print_end(args: argparse.Namespace, plans: Sequence[InstallPlan]) -> None:
     host = plans[0].installation.host
     for plan in plans:
         if plan.after != plan.before:
-            print_text(f"Written: {name_file(plan.installation.path)}")
-    print_text(f"Done. Restart {host} now: it may not read its file again before, or write over it.")
+            print_line(f"Written: {name_file(plan.installation.path)}")
+    print_line(f"Done. Restart {host} now: it may not read its file again before, or write over it.")
     for plan in plans:
         for moved in plan.installation.moved:
-            print_text(f"Try it: delta-mcp list {shlex.quote(f'{plan.installation.path}#{moved.entry}')}")
-    print_text(f"Undo it: delta-mcp uninstall {args.host}{' --project' if args.project else ''}")
+            print_line(f"Try it: delta-mcp list {shlex.quote(f'{plan.installation.path}#{moved.entry}')}")
+    print_line(f"Undo it: delta-mcp uninstall {args.host}{' --project' if args.project else ''}")
     if args.project:
-        print_text("The project's file now names paths of this machine: do not commit it for others.")
+        print_line("The project's file now names paths of this machine: do not commit it for others.")

@@ -29,7 +29,8 @@ def run(args: argparse.Namespace, target: list[str]) -> None:
 def _print_tools(listing: dict[str, JSON], console: "Console") -> None:
     tools, costs = listing["tools"], listing["tokens"]
     console.print(_surface_line(listing["surface"]))
-    output.print_table("", ["", ""], [], ([tool["name"], _about(tool)] for tool in tools), console)
+    rows = ([tool["name"], output.quoted_lines(_about(tool))] for tool in tools)
+    output.print_table("", ["", ""], [], rows, console)
     count = f"{len(tools)} tool{'s' * (len(tools) != 1)}"
     console.print(f"{count}: {costs['full']:,} tokens in full, {costs['index']:,} as these lines.")
 

@@ -8,7 +8,7 @@ import sys
 
 from deltamcp.cli import targets
 from deltamcp.cli.elicitation import read_choice
-from deltamcp.cli.output import print_json, print_text
+from deltamcp.cli.output import print_json, print_line, print_notice
 from deltamcp.client.oauth.challenge import read_bearer_challenge
 from deltamcp.client.oauth.login_page import LoginPage
 from deltamcp.client.oauth.metadata import covers
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace, target: list[str]) -> None:
     if args.json:
         print_json({"server": url})
     else:
-        print_text(f"Logged in to {url}")
+        print_line(f"Logged in to {url}")
 
 
 def offer(args: argparse.Namespace, needed: LoginRequiredError) -> None:
@@ -79,7 +79,7 @@ def offer(args: argparse.Namespace, needed: LoginRequiredError) -> None:
     url, scopes = needed.server_url, read_bearer_challenge(needed.challenge).scopes
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         raise say_how(needed)
-    print(f"{needed} {LoginPage(url, scopes=scopes).notice}".rstrip(), file=sys.stderr)
+    print_notice(f"{needed} {LoginPage(url, scopes=scopes).notice}".rstrip())
     try:
         agrees = read_choice("Log in now? y or n", "yn") == "y"
     except EOFError:
@@ -87,7 +87,7 @@ def offer(args: argparse.Namespace, needed: LoginRequiredError) -> None:
     if not agrees:
         raise UnauthorizedError(f"Not logged in to the server at {url}.", needed.challenge)
     url = _log_in(args, args.login_target, _OnePageOAuth(scopes=scopes))
-    print(f"Logged in to {url}", file=sys.stderr)
+    print_notice(f"Logged in to {url}")
 
 
 def say_how(needed: LoginRequiredError) -> UnauthorizedError:

@@ -2,10 +2,9 @@
 
 import argparse
 import asyncio
-import sys
 
 from deltamcp.cli import targets
-from deltamcp.cli.output import print_text
+from deltamcp.cli.output import print_line, print_notice
 from deltamcp.client.oauth.oauth import OAuth
 from deltamcp.client.oauth.server_access import ServerAccess
 
@@ -19,8 +18,8 @@ def run(args: argparse.Namespace) -> None:
     url = targets.find_url([args.target])
     forgotten = asyncio.run(ServerAccess(OAuth(), url).forget())
     if forgotten.problem:
-        print(f"delta-mcp: The login is forgotten here, and may still work: {forgotten.problem}", file=sys.stderr)
+        print_notice(f"delta-mcp: The login is forgotten here, and may still work: {forgotten.problem}")
     if forgotten.was_stored:
-        print_text(f"Logged out of {url}")
+        print_line(f"Logged out of {url}")
     else:
-        print_text(f"There was no login at {url}")
+        print_line(f"There was no login at {url}")

@@ -5,14 +5,14 @@ import contextlib
 import gc
 import importlib
 import io
+import logging
 import os
 import sys
-import traceback
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from deltamcp.cli.output import PrintableStream, printable_text, shorten
+from deltamcp.cli.output import PrintableStream, print_error, print_traceback
 from deltamcp.errors import (
     CallFailedError,
     ConnectionLostError,
@@ -24,6 +24,7 @@ from deltamcp.errors import (
     UnreachableError,
 )
 from deltamcp.runtime.garbage_collection import collection_paused
+from deltamcp.runtime.log_line import LineFormatter
 from deltamcp.version import VERSION
 
 
@@ -101,24 +102,26 @@ def main(arguments: list[str] | None = None) -> None:
         args = make_parser([verb]).parse_args(words)
     gc.freeze()  # modules stay, so that no later search needs to look through them
     stderr = sys.stderr if VERBS[args.verb].runs_author_code else PrintableStream(sys.stderr)
+    if logging.lastResort is not None:  # which writes the warnings of the library
+        logging.lastResort.setFormatter(LineFormatter())
     try:
         with contextlib.redirect_stderr(stderr):
             args.run(args)
         sys.stdout.flush()
     except DeltaError as error:
-        said = (
-            "".join(traceback.format_exception(error)).rstrip() if args.debug else f"delta-mcp: {shorten(str(error))}"
-        )
-        print(printable_text(said), file=sys.stderr)
+        if args.debug:
+            print_traceback(error)
+        else:
+            print_error(error)
         raise SystemExit(next(code for kind, code in EXIT_CODES if isinstance(error, kind))) from None
     except KeyboardInterrupt as error:
         if args.debug:
-            traceback.print_exception(error)
+            print_traceback(error)
         raise SystemExit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:  # the reader of the output closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except Exception:  # a defect; its text may quote a server, too
-        print(printable_text(traceback.format_exc()), file=sys.stderr)
+    except Exception as error:  # a defect
+        print_traceback(error)
         raise SystemExit(EXIT_FAILED) from None
 
 

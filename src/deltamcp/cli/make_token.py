@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from deltamcp.auth.static_tokens import VARIABLE, make_token
+from deltamcp.cli.output import print_notice
 from deltamcp.errors import ConfigurationError
 
 
@@ -19,13 +20,14 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     token, line = make_token(args.name, args.scope)
     if args.file is None:
-        note = f"The token is shown only now. Its line for the file of tokens, or for {VARIABLE}:\n{line}"
+        notes = [f"The token is shown only now. Its line for the file of tokens, or for {VARIABLE}:", line]
     else:
         _append(args.file, line)
-        note = f"The token is shown only now. {args.file} has its digest."
+        notes = [f"The token is shown only now. {args.file} has its digest."]
     print(token)
     sys.stdout.flush()
-    print(note, file=sys.stderr)
+    for note in notes:
+        print_notice(note)
 
 
 def _append(path: Path, line: str) -> None:

@@ -5,7 +5,8 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from deltamcp.cli.output import make_error_console, printable_text
+from deltamcp.catalog.clean_text import visible_line
+from deltamcp.cli.output import make_error_console
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -19,7 +20,7 @@ class ProgressBar:
 
     def __init__(self, label: str, total: float | None = None) -> None:
         """`total` is how often the caller will call `advance`, if that is known."""
-        self._label, self._total = printable_text(label), total
+        self._label, self._total = visible_line(label), total
         self._progress: Progress | None = None
         self._timer: threading.Timer | None = None
 
@@ -53,10 +54,10 @@ class ProgressBar:
 
     def set_label(self, text: str) -> None:
         if self._progress is not None:
-            self._progress.update(self._task, description=printable_text(text))
+            self._progress.update(self._task, description=visible_line(text))
 
     def show_progress(self, done: float, total: float | None, text: str | None) -> None:
         """Shows a server's progress notification."""
         if self._progress is not None:
-            label = printable_text(text).replace("\n", " ")[:_MAX_LABEL_CHARS] if text else self._label
+            label = visible_line(" ".join(text.split()))[:_MAX_LABEL_CHARS] if text else self._label
             self._progress.update(self._task, completed=done, total=total, description=label)

@@ -5,7 +5,6 @@ The token is that of a promise of MCP-lite or of a task of MCP.
 
 import argparse
 import asyncio
-import sys
 from typing import NamedTuple
 
 from deltamcp.cli import content, output, targets
@@ -75,7 +74,7 @@ async def _redeem(
         if args.all and not reply.is_error:
             return _Redeemed(reply, await client.whole(reply))
         if content.shows_part(reply) and not reply.is_error:
-            print("delta-mcp: this is a part; --all shows the rest.", file=sys.stderr)
+            output.print_notice("delta-mcp: this is a part; --all shows the rest.")
         return _Redeemed(reply)
 
 
@@ -87,4 +86,4 @@ def _write_state(state: CallState, as_json: bool) -> None:
     done = "" if state.progress is None else f", {state.progress:g}"
     if state.progress is not None and state.total:
         done = f", {state.progress / state.total:.0%}"
-    output.print_text(f"{state.status}{done}{f': {state.message}' if state.message else ''}")
+    output.print_line(f"{state.status}{done}{f': {state.message}' if state.message else ''}")

@@ -5,7 +5,7 @@ import getpass
 import re
 import sys
 
-from deltamcp.cli.output import print_text
+from deltamcp.cli.output import print_line
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.user_keyring import delete_secret, save_secret
 
@@ -28,10 +28,10 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigurationError("The name of a secret has letters, digits, spaces and . _ @ / -, at most 100.")
     if args.action == "delete":
         was_there = delete_secret(args.name)
-        print_text(f"{args.name} is deleted" if was_there else f"There was no secret {args.name}")
+        print_line(f"{args.name} is deleted" if was_there else f"There was no secret {args.name}")
         return
     save_secret(args.name, _read_secret(args.name))
-    print_text(f"Your keyring has it: write ${{keyring:{args.name}}} in the configuration")
+    print_line(f"Your keyring has it: write ${{keyring:{args.name}}} in the configuration")
 
 
 def _read_secret(name: str) -> str:

@@ -10,7 +10,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -32,7 +31,7 @@ from deltamcp.cli.address import parse_address
 from deltamcp.cli.auth_options import AuthOptions
 from deltamcp.cli.log import LogOptions
 from deltamcp.cli.metrics_options import MetricsOptions
-from deltamcp.cli.output import printable_text
+from deltamcp.cli.output import print_error, print_notice, print_traceback
 from deltamcp.cli.reload import CHANGED_EXIT_CODE, POLL_SECONDS, FileWatch, ServerProcess
 from deltamcp.cli.server_target import ServerSource, ServerTarget
 from deltamcp.cli.workers import Ready, SharedState, Workers, shared_state
@@ -261,7 +260,7 @@ def serve_until_changed(command: ServeCommand, bound: BoundSockets) -> None:
         http_server.run(bound.server)
     except Exception as error:
         _print_failure(command, error)
-        print("delta-mcp: Waiting for a change.", file=sys.stderr, flush=True)
+        print_notice("delta-mcp: Waiting for a change.")
         changes.append(watch.wait_for_change(error))
     if code := _exit_code(changes):
         raise SystemExit(code)
@@ -379,7 +378,7 @@ def _exit_if_blocked(http_server: "HttpServer", changes: list[Path | None]) -> N
 def _exit_code(changes: list[Path | None]) -> int:
     """Returns the exit code of a server that has stopped, and tells which change it will restart for."""
     for path in filter(None, changes):
-        print(f"{path.name} has changed: restarting.", file=sys.stderr, flush=True)
+        print_notice(f"{path.name} has changed: restarting.")
         return CHANGED_EXIT_CODE
     return 0
 
@@ -449,9 +448,9 @@ def _dedicate_process(command: ServeCommand, server: DeltaServer, *, over_stdio:
 
 def _print_failure(command: ServeCommand, error: Exception) -> None:
     if command.debug:
-        traceback.print_exception(error)
-    failure = (
-        f"{command.source.label} failed with {type(error).__name__}: {str(error).rstrip('.')}; --debug shows where."
-    )
-    sentence = str(error) if isinstance(error, DeltaError) else failure
-    print(f"delta-mcp: {printable_text(sentence)}", file=sys.stderr, flush=True)
+        print_traceback(error)
+    if isinstance(error, DeltaError):
+        print_error(error)
+    else:
+        failure = f"failed with {type(error).__name__}: {str(error).rstrip('.')}; --debug shows where."
+        print_notice(f"delta-mcp: {command.source.label} {failure}")

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.cli.output import traceback_lines
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.server import DeltaServer
 
@@ -163,14 +164,14 @@ def _import_error(file_or_module: str, error: Exception) -> ConfigurationError:
     frames = error.__traceback__
     while frames is not None and _is_import_frame(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
-    lines = traceback.format_exception(type(error), error, frames)
+    lines = traceback_lines(traceback.format_exception(type(error), error, frames))
     reason = "".join(traceback.format_exception_only(error)[-1:]).splitlines()[0].rstrip(".")
     where = (
         f" ({Path(error.filename or file_or_module).name}, line {error.lineno})"
         if isinstance(error, SyntaxError)
         else _author_line(file_or_module, frames)
     )
-    return ConfigurationError(f"{file_or_module} cannot be imported: {reason}{where}.\n{''.join(lines).rstrip()}")
+    return ConfigurationError(f"{file_or_module} cannot be imported: {reason}{where}.", list(lines))
 
 
 def _author_line(file_or_module: str, frames: TracebackType | None) -> str:

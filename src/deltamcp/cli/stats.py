@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> None:
     file = LedgerFile()
     if args.reset:
         file.reset()
-        print(f"The ledger at {file.path} is empty.")
+        output.print_line(f"The ledger at {file.path} is empty.")
         return
     rows = file.read(args.days)
     if args.json:
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
     elif rows:
         _print_table(rows, args.by)
     else:
-        print(_NOTHING)
+        output.print_line(_NOTHING)
 
 
 def _print_json(rows: LedgerRows, by: str) -> None:

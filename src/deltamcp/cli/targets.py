@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from deltamcp.cli.output import print_notice
 from deltamcp.cli.suggestion import suggest
 from deltamcp.client.configs import files
 from deltamcp.client.configs.files import DISABLED, UNTRUSTED, ConfiguredServer
@@ -268,7 +269,7 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: "Un
         "quiet": True,
     }
     if args.debug:
-        options["on_stderr"] = lambda line: print(line, file=sys.stderr)
+        options["on_stderr"] = lambda line: print_notice(f"stderr: {line}")
     if args.max_bytes is not None:
         options["max_bytes"] = args.max_bytes
     options.update(verb_options)

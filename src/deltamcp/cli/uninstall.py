@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from deltamcp.cli import install
 from deltamcp.cli.file_change import confirm, name_file, print_change
-from deltamcp.cli.output import print_text
+from deltamcp.cli.output import print_line
 from deltamcp.client.configs.hosts import host_id, installed_folder
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.installation.installation import Installation, Undone, digest_of, undo
@@ -49,15 +49,15 @@ def run(args: argparse.Namespace) -> None:
     for reversal in reversals:
         print_change(reversal.installation.path, reversal.content, reversal.undone.content)
         for name in reversal.undone.taken:
-            print_text(f"{name} does not come back: the file has another server of this name now.")
+            print_line(f"{name} does not come back: the file has another server of this name now.")
     if args.dry_run:
-        print_text("Nothing was written.")
+        print_line("Nothing was written.")
     elif confirm("Write this?", args.yes):
         for reversal in reversals:
             _apply(reversal, store)
-        print_text(f"Done. Restart {reversals[0].installation.host} now.")
+        print_line(f"Done. Restart {reversals[0].installation.host} now.")
     else:
-        print_text("Nothing was written.")
+        print_line("Nothing was written.")
 
 
 def _plan(installation: Installation, original: bytes, store: InstallationStore) -> _Reversal:
@@ -78,12 +78,12 @@ def _apply(reversal: _Reversal, store: InstallationStore) -> None:
     installation = reversal.installation
     if reversal.undone.content != reversal.content:
         write_host_file(installation.path, reversal.undone.content, expected=reversal.content)
-        print_text(f"Written: {name_file(installation.path)}")
+        print_line(f"Written: {name_file(installation.path)}")
     for name, digest in installation.files.items():
         path = installed_folder() / name
         content = read_file(path)
         if content is not None and digest_of(content) != digest:
-            print_text(f"{path} was changed by hand and stays; remove it when you no longer need it.")
+            print_line(f"{path} was changed by hand and stays; remove it when you no longer need it.")
         else:
             path.unlink(missing_ok=True)
     store.delete(installation)

@@ -32,4 +32,4 @@ def run(args: argparse.Namespace) -> None:
         output.print_json({"valid": True, "operations": operations, "categories": categories})
         return
     inside = f"{categories} categor{'y' if categories == 1 else 'ies'}"
-    print(f"{args.file} is right: {operations} operation{'s' * (operations != 1)} in {inside}.")
+    output.print_line(f"{args.file} is right: {operations} operation{'s' * (operations != 1)} in {inside}.")

@@ -233,7 +233,7 @@ class Workers:
         """Says that the first worker serves, and starts the others."""
         log.tell(f"{ready.address} with {self._count} workers (Ctrl-C stops)", self._log_options)
         for note in ready.notes:
-            logger.info(note)
+            logger.info("%s", note)
         for number in range(2, self._count + 1):
             self._start(number)
 

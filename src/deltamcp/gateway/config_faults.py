@@ -58,8 +58,8 @@ class ConfigFaults:
         told = [(_line_of(place, lines), sentence) for place, sentence in self._faults]
         if len(told) == 1:
             raise ConfigurationError(f"{self._path}, line {told[0][0]}: {told[0][1]}")
-        listed = "".join(f"\n  line {line}: {sentence}" for line, sentence in sorted(told))
-        raise ConfigurationError(f"{self._path} has {len(told)} faults:{listed}")
+        listed = [f"  line {line}: {sentence}" for line, sentence in sorted(told)]
+        raise ConfigurationError(f"{self._path} has {len(told)} faults:", listed)
 
 
 def _accepts_none(info: inspect.Type) -> bool:

@@ -3,16 +3,17 @@
 import datetime
 import logging
 
+from deltamcp.runtime.log_line import LineFormatter
 from deltamcp.wire import jsonrpc
 
 FIELDS = ("request_id", "operation", "principal", "outcome", "milliseconds")
 """The attributes of a record that have a field of their own, where a record has them."""
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(LineFormatter):
     """Writes a record as a JSON object in one line."""
 
-    def format(self, record: logging.LogRecord) -> str:
+    def write(self, record: logging.LogRecord) -> str:
         time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         entry: dict[str, object] = {
             "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -26,7 +27,7 @@ class JsonFormatter(logging.Formatter):
             entry["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             entry["stack"] = self.formatStack(record.stack_info)
-        return _encode(entry)
+        return _encode({name: self.redact(value) if isinstance(value, str) else value for name, value in entry.items()})
 
 
 def _encode(entry: dict[str, object]) -> str:

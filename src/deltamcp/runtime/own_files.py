@@ -1,7 +1,9 @@
 """Files that only their owner reads, which several programs may use at the same time."""
 
 import contextlib
+import errno
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -32,6 +34,38 @@ def read_own_file(path: Path, max_bytes: int) -> bytes | None:
             return file.read(max_bytes)
     except OSError:
         return None
+
+
+def open_own_file_to_append(path: Path) -> int:
+    """Returns the descriptor of a file that belongs to the user, and that nobody else reads from now on.
+
+    The path may also lead to a terminal, a pipe or another device, which stay as they are.
+
+    Raises:
+        OSError: it cannot be opened, or it is another user's file or link; `strerror` says which.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    if os.name != "posix":
+        return os.open(path, flags, 0o600)
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        if path.lstat().st_uid not in (os.geteuid(), 0):  # /dev/stdout is a link of root
+            raise PermissionError(errno.EPERM, "it is another user's link") from None
+        descriptor = os.open(path, flags, 0o600)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            if status.st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "it is another user's file")
+            if status.st_mode & 0o077:
+                os.fchmod(descriptor, 0o600)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def replace_own_file(path: Path, content: bytes) -> None:

@@ -9,6 +9,8 @@ import select
 import sys
 from typing import TextIO
 
+from deltamcp.runtime.log_line import LineFormatter
+
 _PIECE_BYTES = getattr(select, "PIPE_BUF", 512)
 """What a pipe that is ready for output takes without waiting, and whole where several processes write."""
 
@@ -22,6 +24,7 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
+        self.setFormatter(LineFormatter())
         self._dropped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -35,7 +38,7 @@ class StderrHandler(logging.StreamHandler[TextIO]):
                 dropped = logging.LogRecord(_NAME, logging.WARNING, "", 0, _DROPPED, (self._dropped,), None)
                 self.filter(dropped)  # which adds what the format may ask for
                 text = f"\n{self.format(dropped)}\n{text}"
-            self._dropped = 0 if _write(fd, text.encode("utf-8", "backslashreplace")) else self._dropped + 1
+            self._dropped = 0 if _write(fd, text.encode()) else self._dropped + 1
         except Exception:
             self.handleError(record)
 

@@ -84,7 +84,7 @@ class OperationsFile:
         """
         document, faults = _read_with_faults(self._path)
         if document is None:
-            raise ConfigurationError(_faults_text(self._path, faults))
+            raise _faults_error(self._path, faults)
         folder = self._path.parent.resolve()
         builder = _OperationBuilder(
             document,
@@ -107,7 +107,7 @@ class OperationsFile:
                 ids_by_fault.setdefault(str(error), []).append(entry.id)
         faults += [f"{_ids_text(ids)}: {fault}" for fault, ids in ids_by_fault.items()]
         if faults:
-            raise ConfigurationError(_faults_text(self._path, faults))
+            raise _faults_error(self._path, faults)
         return LoadedOperations(operations, builder.connections)
 
     def activate(self, loaded: LoadedOperations, replace_operations: ReplaceOperations) -> None:
@@ -172,7 +172,7 @@ def read_document(path: Path) -> Document:
     """
     document, faults = _read_with_faults(path)
     if document is None or faults:
-        raise ConfigurationError(_faults_text(path, faults))
+        raise _faults_error(path, faults)
     return document
 
 
@@ -190,8 +190,9 @@ def _ids_text(ids: list[str]) -> str:
     return ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
 
 
-def _faults_text(path: Path, faults: list[str]) -> str:
-    return "\n  ".join([f"{path.name} has {len(faults)} fault{'s' if len(faults) > 1 else ''}:", *faults])
+def _faults_error(path: Path, faults: list[str]) -> ConfigurationError:
+    sentence = f"{path.name} has {len(faults)} fault{'s' if len(faults) > 1 else ''}:"
+    return ConfigurationError(sentence, [f"  {fault}" for fault in faults])
 
 
 async def _retire(connections: list[SourceConnection]) -> None:

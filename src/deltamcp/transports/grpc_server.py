@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.transports.descriptors import allowed_connections
@@ -195,5 +196,5 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _print_address(address: str) -> None:
-    sys.stderr.write(f"{address} (Ctrl-C stops)\n")
+    sys.stderr.write(f"{visible_line(address)} (Ctrl-C stops)\n")
     sys.stderr.flush()

@@ -17,6 +17,7 @@ import uvicorn
 
 from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.quota import Quota
 from deltamcp.transports.allowed_names import LOOPBACK
@@ -183,7 +184,7 @@ class HttpServer(uvicorn.Server):
 
 
 def _print_address(address: str) -> None:
-    sys.stderr.write(f"{address} (Ctrl-C stops)\n")
+    sys.stderr.write(f"{visible_line(address)} (Ctrl-C stops)\n")
     sys.stderr.flush()
 
 

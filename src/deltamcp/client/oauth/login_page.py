@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.client.links.http1 import origin
 
 _MAX_SCOPE_CHARS = 500
@@ -91,8 +92,8 @@ def can_open_browser() -> bool:
 async def open_in_browser(page: LoginPage) -> None:
     """Writes the page's address to stderr, and opens it in the user's browser if there is one."""
     is_opened = page.user_code is None and can_open_browser()
-    notice = f"{page.notice}\n" if page.notice else ""
-    sys.stderr.write(f"{page.sentence}\n{notice}{'' if is_opened else page.hint}")
+    notice = f"{visible_line(page.notice)}\n" if page.notice else ""
+    sys.stderr.write(f"{visible_line(page.sentence)}\n{notice}{'' if is_opened else page.hint}")
     sys.stderr.flush()
     if is_opened:
         import webbrowser  # imported late: few programs open a page
