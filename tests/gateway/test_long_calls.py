@@ -75,14 +75,23 @@ async def settle(client: RawClient, id_: str, *until: str) -> list[Any]:
         await asyncio.sleep(0.05)
 
 
-async def test_a_task_of_an_upstream_is_a_task_of_the_gateway_with_its_progress(tasks: TaskGateway) -> None:
+async def test_a_task_of_an_upstream_is_a_task_of_the_gateway_with_its_progress(
+    tasks: TaskGateway, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
     async with tasks.client("modern") as client:
-        made = await modern(client, "tools/call", name="render", arguments={"pages": 4})
+        made = await modern(client, "tools/call", name="render", arguments={"pages": 4, "until": str(seen)})
         assert (made["resultType"], made["status"]) == ("task", "working")
-        seen = await settle(client, made["taskId"])
-    assert seen[-1]["result"]["content"] == [{"type": "text", "text": "4 pages"}]
-    assert RELATED not in seen[-1]["result"].get("_meta", {})
-    assert any("page" in one.get("statusMessage", "") for one in seen)
+        async with asyncio.timeout(HANG_SECONDS):
+            while True:
+                state = await modern(client, "tasks/get", taskId=made["taskId"])
+                if "page" in state.get("statusMessage", ""):
+                    break
+                await asyncio.sleep(0.05)
+        seen.touch()
+        ended = (await settle(client, made["taskId"]))[-1]
+    assert ended["result"]["content"] == [{"type": "text", "text": "4 pages"}]
+    assert RELATED not in ended["result"].get("_meta", {})
     assert tasks.log() == ["render 4"]
 
 

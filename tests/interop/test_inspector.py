@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.interop
+from tests.support.properties import crossed
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.parametrize(("era", "target"), crossed(["legacy", "modern"], ["stdio", "http"]), indirect=True),
+]
 
 SECONDS = 120
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
@@ -73,13 +78,13 @@ MODERN_ONLY = {"ttlMs", "cacheScope"}
 """What 2026-07-28 adds to a result that may be kept."""
 
 
-@pytest.fixture(params=["legacy", "modern"])
+@pytest.fixture
 def era(request: pytest.FixtureRequest) -> str:
     chosen: str = request.param
     return chosen
 
 
-@pytest.fixture(params=["stdio", "http"])
+@pytest.fixture
 def target(request: pytest.FixtureRequest, command: list[str]) -> list[str]:
     return command if request.param == "stdio" else [request.getfixturevalue("everything"), "--transport", "http"]
 
