@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.properties import crossed
-
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.parametrize(("era", "target"), crossed(["legacy", "modern"], ["stdio", "http"]), indirect=True),
+    pytest.mark.diagonal("era", "target"),
 ]
 
 SECONDS = 120
@@ -78,13 +76,13 @@ MODERN_ONLY = {"ttlMs", "cacheScope"}
 """What 2026-07-28 adds to a result that may be kept."""
 
 
-@pytest.fixture
+@pytest.fixture(params=["legacy", "modern"])
 def era(request: pytest.FixtureRequest) -> str:
     chosen: str = request.param
     return chosen
 
 
-@pytest.fixture
+@pytest.fixture(params=["stdio", "http"])
 def target(request: pytest.FixtureRequest, command: list[str]) -> list[str]:
     return command if request.param == "stdio" else [request.getfixturevalue("everything"), "--transport", "http"]
 

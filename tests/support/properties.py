@@ -2,13 +2,11 @@
 
 `quick` is what `make test` runs. It draws the same examples every time, so that only a change makes it fail.
 `deep` draws others every time, and as many as each property asks for: `make test-deep`, or `HYPOTHESIS_PROFILE=deep`.
-Only `deep` runs the tests that are marked so.
+Only `deep` runs all combinations of the parameters that a mark `diagonal` names.
 """
 
-import itertools
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,17 +35,24 @@ def is_deep() -> bool:
     return os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 
 
-def crossed(*axes: Sequence[Any]) -> list[Any]:
-    """All combinations as parameters of a test; those off the diagonal, which has every value, are marked `deep`."""
-    longest = max(map(len, axes))
-    diagonal = {tuple(index % len(axis) for axis in axes) for index in range(longest)}
-    return [
-        pytest.param(
-            *(axis[index] for axis, index in zip(axes, indices, strict=True)),
-            marks=() if indices in diagonal else pytest.mark.deep,
-        )
-        for indices in itertools.product(*(range(len(axis)) for axis in axes))
-    ]
+def off_diagonal(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """The tests that are off the diagonal of the parameters which their mark `diagonal` names.
+
+    The diagonal has every value of every parameter, and as few combinations as that takes.
+    """
+    placed: dict[tuple[str, tuple[str, ...]], dict[pytest.Item, list[int]]] = {}
+    for item in items:
+        for mark in item.iter_markers("diagonal"):
+            indices = item.callspec.indices if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+            if names := tuple(name for name in mark.args if name in indices):
+                function = item.nodeid.partition("[")[0]
+                placed.setdefault((function, names), {})[item] = [indices[name] for name in names]
+    off = set()
+    for places in placed.values():
+        lengths = [max(axis) + 1 for axis in zip(*places.values(), strict=True)]
+        diagonal = [[number % length for length in lengths] for number in range(max(lengths))]
+        off |= {item for item, indices in places.items() if indices not in diagonal}
+    return off
 
 
 def examples(count: int) -> int:

@@ -17,7 +17,7 @@ from xdist.workermanage import WorkerController
 
 RECORD = Path(__file__).parents[1] / "durations.json"
 LONG_SECONDS = 1.5
-"""A test that takes so long without its fixtures is a unit of its own."""
+"""A test that takes so long without its fixtures is a unit of its own, unless those of its file take long, too."""
 
 
 def read_record() -> dict[str, float]:
@@ -48,18 +48,27 @@ class DurationRecorder:
     """A plugin of pytest that writes the record at the end of a run."""
 
     def __init__(self) -> None:
-        self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._calls: dict[str, float] = {}
+        self._reports: list[pytest.TestReport] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[report.nodeid] += report.duration
-        if report.when == "call":
-            self._calls[report.nodeid] = report.duration
+        self._reports.append(report)
 
     def pytest_sessionfinish(self) -> None:
+        setups: defaultdict[str, float] = defaultdict(float)
+        for report in self._reports:
+            if report.when == "setup":
+                setups[_file(report)] = max(setups[_file(report)], report.duration)
+        long = {
+            report.nodeid
+            for report in self._reports
+            if report.when == "call" and report.duration > max(LONG_SECONDS, 2 * setups[_file(report)])
+        }
         units: defaultdict[str, float] = defaultdict(float)
-        for test, seconds in self._seconds.items():
-            unit = test if self._calls.get(test, 0.0) >= LONG_SECONDS else test.partition("::")[0]
-            units[unit] += seconds
+        for report in self._reports:
+            units[report.nodeid if report.nodeid in long else _file(report)] += report.duration
         rounded = {unit: round(seconds, 1) for unit, seconds in sorted(units.items())}
         RECORD.write_text(json.dumps(rounded, indent=0, ensure_ascii=False) + "\n")
+
+
+def _file(report: pytest.TestReport) -> str:
+    return report.nodeid.partition("::")[0]
