@@ -14,6 +14,7 @@ import runpy
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -27,6 +28,8 @@ from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM, ROOT
 
 _MESSAGE_BYTES = 200_000
+_NUMBER = struct.Struct("q")
+"""A process id, then an exit code: what the server tells of a process."""
 
 
 class Start(NamedTuple):
@@ -53,7 +56,7 @@ class ForkedProcess:
             if not select.select([self._ended], [], [], seconds)[0]:
                 os.kill(self.pid, signal.SIGKILL)
                 raise subprocess.TimeoutExpired(str(self.pid), seconds)
-            return int(os.read(self._ended, 64))
+            return int(_NUMBER.unpack(os.read(self._ended, _NUMBER.size))[0])
         finally:
             os.close(self._ended)
 
@@ -61,10 +64,10 @@ class ForkedProcess:
 def fork(start: Start, stdin: int, stdout: int, stderr: int) -> ForkedProcess:
     """Starts a process with these three descriptors, which stay open here."""
     reader, writer = os.pipe()
-    message = json.dumps(start).encode("utf-8", "surrogateescape")
-    socket.send_fds(_server(), [message], [stdin, stdout, stderr, writer])
+    socket.send_fds(_server(), [json.dumps(start).encode()], [stdin, stdout, stderr, writer])
     os.close(writer)
-    return ForkedProcess(int(os.read(reader, 64)), reader)
+    (pid,) = _NUMBER.unpack(os.read(reader, _NUMBER.size))
+    return ForkedProcess(pid, reader)
 
 
 def run_forked(start: Start, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
@@ -79,11 +82,13 @@ def run_forked(start: Start, stdin: bytes = b"") -> "subprocess.CompletedProcess
             threading.Thread(target=_give, args=(giver, stdin)),
             threading.Thread(target=lambda: said.append(err.read())),
         ]
-        for thread in threads:
+        limit = threading.Timer(HANG_SECONDS, os.kill, (process.pid, signal.SIGKILL))
+        for thread in (limit, *threads):
             thread.start()
         printed = out.read()
         for thread in threads:
             thread.join()
+        limit.cancel()
         return subprocess.CompletedProcess(list(start.words), process.wait(), printed, said[0])
 
 
@@ -141,10 +146,10 @@ def _start(start: Start, descriptors: Sequence[int]) -> Start:
     if pid := os.fork():
         for descriptor in streams:
             os.close(descriptor)
-        os.write(ended, str(pid).encode())
+        os.write(ended, _NUMBER.pack(pid))
         _, status = os.waitpid(pid, 0)
         with contextlib.suppress(BrokenPipeError):
-            os.write(ended, str(os.waitstatus_to_exitcode(status)).encode())
+            os.write(ended, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
         os._exit(0)
     os.close(ended)
     for number, descriptor in enumerate(streams):
