@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.conditions import HANG_SECONDS
+from tests.support.conditions import HANG_SECONDS, without_stalls
 from tests.support.fork_server import Start, fork, run_forked
 from tests.support.paths import PROGRAM
 
@@ -26,7 +26,7 @@ class PipedRun(NamedTuple):
 def run(*words: str, cwd: Path, stdin: bytes = b"", **environment: str) -> PipedRun:
     """Runs the command line as a process whose output is piped."""
     done = _run_piped(words, cwd, stdin, environment)
-    return PipedRun(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return PipedRun(done.returncode, done.stdout.decode(), without_stalls(done.stderr.decode()))
 
 
 def _run_piped(
@@ -64,16 +64,16 @@ class TerminalRun(NamedTuple):
     text: str
 
 
-NO_BAR, BAR_AT_ONCE = 3600.0, 0.0
+NO_BAR, BAR_AT_ONCE = "3600", "0"
 """After how many seconds a progress bar appears."""
 
 
-def run_on_terminal(*words: str, cwd: Path, typed: bytes = b"", bar: float = NO_BAR, **environment: str) -> TerminalRun:
+def run_on_terminal(*words: str, cwd: Path, typed: bytes = b"", bar: str = NO_BAR, **environment: str) -> TerminalRun:
     """Runs the command line on a pseudo-terminal and returns everything that it wrote there."""
     master, terminal = pty.openpty()
     variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
     output = b""
-    process = fork(Start(words, str(cwd), variables, bar_seconds=bar), terminal, terminal, terminal)
+    process = fork(Start(words, str(cwd), variables, bar_seconds=float(bar)), terminal, terminal, terminal)
     os.close(terminal)
     os.write(master, typed)
     while True:

@@ -25,7 +25,7 @@ def read_record() -> dict[str, float]:
     return dict(json.loads(RECORD.read_text()))
 
 
-class LongestFirst(LoadFileScheduling):
+class LongestFirst(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types
     """The scheduler of pytest-xdist's `--dist loadfile`, with long tests apart and the longest units first.
 
     Units that the record does not know come before all others.
