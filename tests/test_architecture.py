@@ -1,6 +1,7 @@
 """What the layout and the names promise: one meaning for a class name, versions in one table, transports apart."""
 
 import ast
+import functools
 import re
 from collections import Counter
 from pathlib import Path
@@ -9,7 +10,6 @@ import deltamcp
 from tests.support.paths import ROOT
 
 SOURCE = ROOT / "src" / "deltamcp"
-MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
 VERSION = re.compile(r"20\d\d-\d\d-\d\d|delta-mcp/\d.*")
 IRREGULAR = {
     "told",
@@ -30,16 +30,24 @@ PUBLIC = {"client/reply.py": {"told"}, "context.py": {"accepted"}}
 """Participles that users know by now."""
 
 
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    """The syntax trees of the library, which every process of a run would read if they were made on import."""
+    return {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
+
+
 def test_a_class_name_occurs_once():
     # gcf is a library of its own, and exports `Session`, `Symbol`, `Edge` by the names of its specification.
-    names = Counter(node.name for tree in MODULES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    names = Counter(
+        node.name for tree in modules().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
     assert {name: count for name, count in names.items() if count > 1} == {}
 
 
 def test_no_function_is_named_by_a_bare_participle():
     found = {
         f"{path}:{node.name}"
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and is_participle(node.name.strip("_"))
@@ -61,7 +69,7 @@ def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def test_versions_are_spelt_in_the_version_table_only():
     literals = {
         f"{path}:{node.lineno}"
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         if path != "dialects/versions.py"
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and VERSION.fullmatch(node.value)
@@ -71,21 +79,21 @@ def test_versions_are_spelt_in_the_version_table_only():
 
 def imports(path: str) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(MODULES[path]):
+    for node in ast.walk(modules()[path]):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
     return found
 
 
 def test_http_imports_nothing_from_the_transports_on_pipes():
-    http = [path for path in MODULES if Path(path).parent.name == "transports" and Path(path).name.startswith("http")]
+    http = [path for path in modules() if Path(path).parent.name == "transports" and Path(path).name.startswith("http")]
     assert http
     for path in [*http, "transports/asgi_messages.py", "transports/uvicorn_server.py"]:
         assert not imports(path) & {"deltamcp.transports.stdio", "deltamcp.transports.duplex"}, path
 
 
 def test_the_engine_and_the_calls_know_no_dialect_by_name():
-    for path in (path for path in MODULES if path.startswith(("calls/", "delivery/"))):
+    for path in (path for path in modules() if path.startswith(("calls/", "delivery/"))):
         known = imports(path) & {f"deltamcp.dialects.{name}" for name in ("handshake", "modern", "delta_mcp")}
         assert not known, path
 

@@ -12,7 +12,7 @@ from deltamcp.auth.issuer_metadata import metadata_urls
 from deltamcp.auth.json_document import DocumentError, fetch_document
 from deltamcp.auth.key_set import KeySet
 from deltamcp.auth.token_fault import IssuerUnavailableError
-from tests.support.conditions import wait_until
+from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.fake_issuer import ec_key, json_answer, public_jwk, rsa_key, serve_issuer
 
 METADATA = "/.well-known/oauth-authorization-server"
@@ -188,7 +188,10 @@ async def test_an_outage_locks_out_no_key_that_is_known_and_holds_up_no_request(
         json_answer({"keys": [], "filler": "x" * 600_000}),
     ],
 )
-async def test_an_endpoint_without_keys_is_an_error_of_the_server_s(answer: bytes) -> None:
+async def test_an_endpoint_without_keys_is_an_error_of_the_server_s(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deltamcp.auth.key_set._FIRST_SECONDS", HANG_SECONDS)
     async with serve_issuer() as issuer:
         issuer.always("/jwks", answer)
         keys = KeySet(issuer.url, f"{issuer.url}/jwks")

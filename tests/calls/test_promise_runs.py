@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from deltamcp import Context, DeltaServer, Limits
 from deltamcp.calls.observers import ObservedCall
@@ -28,7 +29,7 @@ from deltamcp.values import (
     PromiseWish,
     RedeemPromise,
 )
-from tests.support.conditions import wait_until
+from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.promise_queue import PromiseClient, TaskQueue, code_of, promise_calls, queue_for, text_of
 from tests.support.store_medium import until
 
@@ -39,8 +40,8 @@ ANN = Principal("ann", frozenset({"read"}))
 class Worker:
     """A server whose tools wait until a test lets them go on."""
 
-    def __init__(self, **options: Any) -> None:
-        self.server = DeltaServer("work", **options)
+    def __init__(self, limits: Limits = Limits(), **options: Any) -> None:  # noqa: B008 - a value
+        self.server = DeltaServer("work", limits=replace(limits, store_seconds=HANG_SECONDS), **options)
         self.goes_on = asyncio.Event()
         self.runs: list[tuple[str | None, int]] = []
         self.queue: TaskQueue = queue_for(self.server)
@@ -563,7 +564,7 @@ async def test_ml_60_every_request_may_reach_another_replica(url):
 
 KILLED = """
 import asyncio, sys
-from deltamcp import DeltaServer
+from deltamcp import DeltaServer, Limits
 from deltamcp.replicas import replica
 from deltamcp.values import ANONYMOUS
 from tests.support.promise_queue import PromiseClient, queue_for
@@ -571,7 +572,7 @@ from tests.support.promise_queue import PromiseClient, queue_for
 replica._ALIVE_SECONDS, replica._SIGN_SECONDS = 2.0, 0.5
 
 async def main():
-    server = DeltaServer("work", store=sys.argv[1])
+    server = DeltaServer("work", store=sys.argv[1], limits=Limits(store_seconds=100))
     queue_for(server)
 
     async def read() -> str:

@@ -71,8 +71,10 @@ def ports(folder: Path) -> Iterator[tuple[int, int]]:
     words = [PROGRAM, "serve", "slow.py", "--http", f"127.0.0.1:{http}", "--grpc", f"127.0.0.1:{grpc}"]
     with subprocess.Popen([str(word) for word in words], cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        for _ in range(2):
-            assert "Serving" in process.stderr.readline()
+        said = ""
+        while said.count("Serving") < 2:
+            said += process.stderr.readline()
+            assert process.poll() is None, said
         yield http, grpc
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=HANG_SECONDS)

@@ -43,6 +43,7 @@ def sdk(request: Any) -> Any:
     return [sys.executable, str(SDK_PEER)] if request.param == "stdio" else request.getfixturevalue("sdk_url")
 
 
+@pytest.mark.diagonal("sdk", "speak", "encoding")
 @pytest.mark.parametrize("speak", ["auto", "modern", "handshake"])
 @pytest.mark.parametrize("encoding", ["json", "cbor"])
 async def test_the_official_sdk(sdk: Any, speak: Any, encoding: Any):
@@ -177,6 +178,7 @@ async def test_ours_by_every_way(way: str, speak: Any, encoding: Any):
             await client.call("nowhere")
 
 
+@pytest.mark.diagonal("encoding", "speak")
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("speak", ["auto", *SPEAK])
 async def test_ours_as_a_process(speak: Any, encoding: Any):

@@ -101,6 +101,7 @@ def lost(direct: Checks, through: Checks) -> set[str]:
     }
 
 
+@pytest.mark.diagonal("front", "behind")
 @pytest.mark.parametrize("behind", ["handshake", "modern"])
 @pytest.mark.parametrize("front", ["handshake", "modern"])
 def test_no_check_of_the_example_is_lost(suite: Any, everything: str, tmp_path: Path, front: str, behind: str) -> None:

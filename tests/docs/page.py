@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.fork_server import Start, run_forked
 from tests.support.paths import ROOT
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -32,6 +33,8 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _HANDLE = re.compile(r"\bR[0-9a-z]{4}\b")
+_SHELL = re.compile(r"[|&;<>()$`*?~#]")
+"""What makes a command one for a shell."""
 _SECONDS = 600
 """After which a block hangs; none takes more than a few, on a machine with nothing else to do."""
 
@@ -95,12 +98,24 @@ class Page:
 
     def _run_program(self, text: str) -> str:
         (self._folder / "program.py").write_text(self._resolve(text))
-        ran = self._run([sys.executable, "program.py"])
+        start = Start([], str(self._folder), self._environment, program=str(self._folder / "program.py"))
+        ran = _text(run_forked(start))
         assert ran.returncode == 0, f"{text}\n{ran.stdout}{ran.stderr}"
         return ran.stdout
 
     def _run_command(self, command: str) -> str:
-        ran = self._run(["sh", "-c", self._resolve(command)])
+        command = self._resolve(command)
+        if command.startswith("delta-mcp ") and not _SHELL.search(command):
+            ran = self._run_delta_mcp(shlex.split(command)[1:])
+        else:
+            ran = subprocess.run(
+                ["sh", "-c", command],
+                cwd=self._folder,
+                env=self._environment,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+            )
         return ran.stdout + ran.stderr
 
     def _check_options(self, line: str) -> None:
@@ -111,15 +126,17 @@ class Page:
         words = shlex.split(line, comments=True)
         if words[:1] != ["delta-mcp"]:
             return
-        described = self._run([*words[:2], "--help"])
+        described = self._run_delta_mcp([words[1], "--help"])
         assert described.returncode == 0, line
         for option in (word for word in words if word.startswith("--")):
             assert re.search(rf"{option}\b", described.stdout), line
 
-    def _run(self, words: list[str]) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            words, cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=_SECONDS
-        )
+    def _run_delta_mcp(self, words: list[str]) -> "subprocess.CompletedProcess[str]":
+        return _text(run_forked(Start(words, str(self._folder), self._environment)))
+
+
+def _text(done: "subprocess.CompletedProcess[bytes]") -> "subprocess.CompletedProcess[str]":
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def blocks(path: Path) -> Iterator[Block]:

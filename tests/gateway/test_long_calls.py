@@ -75,17 +75,27 @@ async def settle(client: RawClient, id_: str, *until: str) -> list[Any]:
         await asyncio.sleep(0.05)
 
 
-async def test_a_task_of_an_upstream_is_a_task_of_the_gateway_with_its_progress(tasks: TaskGateway) -> None:
+async def test_a_task_of_an_upstream_is_a_task_of_the_gateway_with_its_progress(
+    tasks: TaskGateway, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
     async with tasks.client("modern") as client:
-        made = await modern(client, "tools/call", name="render", arguments={"pages": 4})
+        made = await modern(client, "tools/call", name="render", arguments={"pages": 4, "until": str(seen)})
         assert (made["resultType"], made["status"]) == ("task", "working")
-        seen = await settle(client, made["taskId"])
-    assert seen[-1]["result"]["content"] == [{"type": "text", "text": "4 pages"}]
-    assert RELATED not in seen[-1]["result"].get("_meta", {})
-    assert any("page" in one.get("statusMessage", "") for one in seen)
+        async with asyncio.timeout(HANG_SECONDS):
+            while True:
+                state = await modern(client, "tasks/get", taskId=made["taskId"])
+                if "page" in state.get("statusMessage", ""):
+                    break
+                await asyncio.sleep(0.05)
+        seen.touch()
+        ended = (await settle(client, made["taskId"]))[-1]
+    assert ended["result"]["content"] == [{"type": "text", "text": "4 pages"}]
+    assert RELATED not in ended["result"].get("_meta", {})
     assert tasks.log() == ["render 4"]
 
 
+@pytest.mark.diagonal("tasks", "front")
 @pytest.mark.parametrize("front", ERAS)
 async def test_a_client_without_tasks_waits_for_the_result(tasks: TaskGateway, front: str) -> None:
     async with tasks.client(front) as client:
@@ -159,6 +169,7 @@ async def test_a_client_that_leaves_cancels_the_task_that_it_waited_for(tasks: T
         await wait_until(lambda: tasks.log() == ["hang", "hang stopped"], "the end of the upstream's run")
 
 
+@pytest.mark.diagonal("front", "behind")
 @pytest.mark.parametrize("front", ERAS)
 @pytest.mark.parametrize("behind", ERAS)
 async def test_a_client_that_leaves_before_the_task_has_an_id_cancels_it_all_the_same(
@@ -243,6 +254,7 @@ async def test_a_call_behind_a_promise_is_a_task_upstream_too_where_the_tool_let
     assert [one["content"][0]["text"] for one in (waited, promised)] == ["as a task: False", "as a task: True"]
 
 
+@pytest.mark.diagonal("behind", "action")
 @pytest.mark.parametrize("behind", ERAS)
 @pytest.mark.parametrize("action", ["accept", "decline"])
 async def test_a_promise_runs_only_with_the_users_consent_and_can_still_be_cancelled(

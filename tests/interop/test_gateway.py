@@ -22,7 +22,7 @@ from tests.interop import raw, web
 from tests.interop.prepared import ALL, NAMES, end_left_running, prepare
 from tests.interop.servers import Call
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("gateway")]
+pytestmark = pytest.mark.interop
 
 START_SECONDS = 400
 """How long all servers of the table may take to start on a busy machine with two cores."""

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.interop
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.diagonal("era", "target"),
+]
 
 SECONDS = 120
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"

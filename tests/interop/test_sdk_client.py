@@ -17,6 +17,8 @@ from deltamcp import DeltaServer
 from tests.support.sdk_host import CALLS, Peer, connect_peer, shown
 from tests.support.sdk_streams import sdk_streams
 
+pytestmark = pytest.mark.diagonal("target", "mode")
+
 SECONDS = 120
 """Bounds every test; what takes so long hangs."""
 

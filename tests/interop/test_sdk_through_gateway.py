@@ -17,6 +17,8 @@ from tests.support.paths import PROGRAM
 from tests.support.processes import served_command
 from tests.support.sdk_host import CALLS, Peer, connect_peer, shown
 
+pytestmark = pytest.mark.diagonal("behind", "target", "mode")
+
 MODES = ["legacy", "2026-07-28"]
 FRONTS = ["stdio", "http"]
 OWN_TEXTS = frozenset({"test_timeout"})

@@ -5,7 +5,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,9 @@ from deltamcp.catalog.disclosure import Disclosure
 from tests.interop import raw, web
 from tests.interop.prepared import NAMES, end_left_running, prepare
 from tests.interop.servers import SERVERS, Call
+from tests.support.fork_server import Start, run_forked
 
 pytestmark = pytest.mark.interop
-
-SECONDS = 90
-"""Bounds every command; the slowest server takes ten seconds to start on a busy machine."""
 
 EXIT_CODES = {"answers": 0, "fails": 1, "refuses": 1}
 
@@ -70,10 +67,8 @@ def _delta_mcp(verb: str, subject: Subject, *rest: str) -> "subprocess.Completed
 
 
 def _run(subject: Subject, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [str(Path(sys.executable).parent / "delta-mcp"), *words]
-    return subprocess.run(
-        command, env=subject.environment, cwd=subject.folder, capture_output=True, text=True, timeout=SECONDS
-    )
+    ran = run_forked(Start(words, str(subject.folder), subject.environment))
+    return subprocess.CompletedProcess(words, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
 
 def _connected(subject: Subject) -> DeltaClient:

@@ -11,6 +11,7 @@ from mcp.client.client import Client
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM
 from tests.support.program import running_program
+from tests.support.properties import examples
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
@@ -28,7 +29,7 @@ async def worker(number: int) -> str:
     return f"{number} {os.getpid()}"
 """
 MODERN = "2026-07-28"
-SESSIONS = 100
+SESSIONS = examples(100)
 CALLS = 3
 
 

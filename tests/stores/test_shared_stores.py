@@ -141,8 +141,9 @@ async def test_who_waits_as_long_as_it_is_told_gets_a_token(medium):
     store = medium.open()
     for rate in (3.0, 7.0, 90.0):
         bucket = f"bucket {rate}"
-        assert await store.take_token(bucket, rate, 1) == 0
-        seconds = await store.take_token(bucket, rate, 1)
+        seconds = 0.0
+        while seconds == 0:  # a busy machine may take so long that there is another
+            seconds = await store.take_token(bucket, rate, 1)
         medium.clock.now += seconds
         await asyncio.sleep(seconds + 0.001)
         assert await store.take_token(bucket, rate, 1) == 0

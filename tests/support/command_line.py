@@ -2,20 +2,22 @@
 
 import contextlib
 import errno
-import json
 import os
 import pty
 import re
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from tests.support.conditions import HANG_SECONDS
+from tests.support.conditions import HANG_SECONDS, without_stalls
+from tests.support.fork_server import Start, fork, run_forked
 from tests.support.paths import PROGRAM
+
+_INTERPRETER = re.compile(r"PYTHON|LC_|LANG")
+"""Variables that an interpreter reads when it starts: with one of them, a command gets an interpreter of its own."""
 
 
 class PipedRun(NamedTuple):
@@ -26,16 +28,25 @@ class PipedRun(NamedTuple):
 
 def run(*words: str, cwd: Path, stdin: bytes = b"", **environment: str) -> PipedRun:
     """Runs the command line as a process whose output is piped."""
-    done = subprocess.run(
+    done = _run_piped(words, cwd, stdin, environment)
+    return PipedRun(done.returncode, done.stdout.decode(), without_stalls(done.stderr.decode()))
+
+
+def _run_piped(
+    words: tuple[str, ...], cwd: Path, stdin: bytes, environment: Mapping[str, str]
+) -> "subprocess.CompletedProcess[bytes]":
+    variables = {**os.environ, **environment}
+    if not any(_INTERPRETER.match(name) for name in environment):
+        return run_forked(Start(words, str(cwd), variables), stdin)
+    return subprocess.run(
         [str(PROGRAM), *words],
         input=stdin,
         capture_output=True,
         cwd=cwd,
-        env={**os.environ, **environment},
+        env=variables,
         timeout=HANG_SECONDS,
         check=False,
     )
-    return PipedRun(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def assert_one_sentence(done: PipedRun, code: int) -> None:
@@ -46,9 +57,9 @@ def assert_one_sentence(done: PipedRun, code: int) -> None:
 
 def run_bytes(*words: str, cwd: Path, **environment: str) -> bytes:
     """Runs the command line as a process and returns the bytes that it wrote to stdout."""
-    return subprocess.run(
-        [str(PROGRAM), *words], stdout=subprocess.PIPE, cwd=cwd, env={**os.environ, **environment}, check=True
-    ).stdout
+    done = _run_piped(words, cwd, b"", environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 class TerminalRun(NamedTuple):
@@ -56,56 +67,35 @@ class TerminalRun(NamedTuple):
     text: str
 
 
-BAR_AFTER = """
-import sys
-from deltamcp.cli import main, progress
-progress._DELAY_SECONDS = float(sys.argv.pop(1))
-main.main(sys.argv[1:])
-"""
-"""Runs the command line with a progress bar after the given number of seconds."""
 NO_BAR, BAR_AT_ONCE = "3600", "0"
-ONE_AFTER_ANOTHER = """
-import json, sys
-from deltamcp.cli import main, progress
-progress._DELAY_SECONDS = 3600.0
-for words in json.loads(sys.argv[1]):
-    try:
-        main.main(words)
-    except SystemExit as ended:
-        print(f"{words[0]} ended with {ended.code}", flush=True)
-"""
-"""Runs several command lines in one process, which is quicker than to start one for each."""
+"""After how many seconds a progress bar appears."""
 
 
 def run_on_terminal(*words: str, cwd: Path, typed: bytes = b"", bar: str = NO_BAR, **environment: str) -> TerminalRun:
     """Runs the command line on a pseudo-terminal and returns everything that it wrote there."""
-    return _run_on_terminal([sys.executable, "-c", BAR_AFTER, bar, *words], cwd, typed, environment)
-
-
-def run_all_on_terminal(commands: list[list[str]], *, cwd: Path, typed: bytes = b"", **environment: str) -> TerminalRun:
-    """Runs several command lines, one after another, on a pseudo-terminal."""
-    return _run_on_terminal([sys.executable, "-c", ONE_AFTER_ANOTHER, json.dumps(commands)], cwd, typed, environment)
-
-
-def _run_on_terminal(command: list[str], cwd: Path, typed: bytes, environment: dict[str, str]) -> TerminalRun:
     master, terminal = pty.openpty()
     variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
     output = b""
-    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=cwd, env=variables) as process:
-        os.close(terminal)
-        os.write(master, typed)
-        while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError as error:
-                assert error.errno == errno.EIO
-                break
-            if not piece:
-                break
-            output += piece
-        os.close(master)
-        code = process.wait(HANG_SECONDS)
-    return TerminalRun(code, output.decode())
+    process = fork(Start(words, str(cwd), variables, bar_seconds=float(bar)), terminal, terminal, terminal)
+    os.close(terminal)
+    os.write(master, typed)
+    while True:
+        try:
+            piece = os.read(master, 65536)
+        except OSError as error:
+            assert error.errno == errno.EIO
+            break
+        if not piece:
+            break
+        output += piece
+    os.close(master)
+    return TerminalRun(process.wait(), output.decode())
+
+
+def run_all_on_terminal(commands: list[list[str]], *, cwd: Path, typed: bytes = b"", **environment: str) -> str:
+    """Runs several command lines, one after another, on pseudo-terminals; returns everything that they wrote there."""
+    runs = [run_on_terminal(*words, cwd=cwd, typed=typed, **environment) for words in commands]
+    return "".join(f"{run.text}\n" for run in runs)
 
 
 class TerminalServer:

@@ -1,6 +1,7 @@
 """Waiting for conditions, and moving the clock on, so that no test depends on how fast the machine is."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,16 @@ from deltamcp.values import Kind
 
 HANG_SECONDS = 120.0
 """After this long something hangs. It bounds a failing test; no test that passes comes near it."""
+
+
+_STALL = re.compile(
+    r"^(?:WARNING deltamcp: )?The function \S+ has blocked the event loop for more than 1\.0 s;.*\n", re.MULTILINE
+)
+
+
+def without_stalls(text: str) -> str:
+    """What a program wrote, without the warnings of a machine so busy that an import takes more than a second."""
+    return _STALL.sub("", text)
 
 
 async def wait_until(condition: Callable[[], bool], what: str = "the condition") -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.support.conditions import HANG_SECONDS
+from tests.support.conditions import HANG_SECONDS, without_stalls
 
 PAUSE_SECONDS = 0.02
 
@@ -25,7 +25,7 @@ class RunningProgram:
             )
 
     def text(self) -> str:
-        return self._output.read_text(errors="replace")
+        return without_stalls(self._output.read_text(errors="replace"))
 
     def wait_for(self, pattern: str, start: int = 0) -> "re.Match[str]":
         """Waits until the program has written what a pattern matches, from a place in its text on."""

@@ -1,11 +1,14 @@
-"""How thoroughly a run tries properties: the profiles of Hypothesis, and how many examples each property draws.
+"""How thoroughly a run tests: the profiles of Hypothesis, the examples of each property, and the combinations.
 
 `quick` is what `make test` runs. It draws the same examples every time, so that only a change makes it fail.
 `deep` draws others every time, and as many as each property asks for: `make test-deep`, or `HYPOTHESIS_PROFILE=deep`.
+Only `deep` runs all combinations of the parameters that a mark `diagonal` names.
 """
 
 import os
+from collections.abc import Sequence
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 DEEP_EXAMPLES = 100
@@ -26,6 +29,30 @@ def load_profile() -> None:
     settings.register_profile("quick", max_examples=QUICK_EXAMPLES, derandomize=True, **_EITHER)  # type: ignore[arg-type]
     settings.register_profile("deep", max_examples=DEEP_EXAMPLES, **_EITHER)  # type: ignore[arg-type]
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def is_deep() -> bool:
+    return os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+
+
+def off_diagonal(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """The tests that are off the diagonal of the parameters which their mark `diagonal` names.
+
+    The diagonal has every value of every parameter, and as few combinations as that takes.
+    """
+    placed: dict[tuple[str, tuple[str, ...]], dict[pytest.Item, list[int]]] = {}
+    for item in items:
+        for mark in item.iter_markers("diagonal"):
+            indices = item.callspec.indices if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+            if names := tuple(name for name in mark.args if name in indices):
+                function = item.nodeid.partition("[")[0]
+                placed.setdefault((function, names), {})[item] = [indices[name] for name in names]
+    off = set()
+    for places in placed.values():
+        lengths = [max(axis) + 1 for axis in zip(*places.values(), strict=True)]
+        diagonal = [[number % length for length in lengths] for number in range(max(lengths))]
+        off |= {item for item, indices in places.items() if indices not in diagonal}
+    return off
 
 
 def examples(count: int) -> int:

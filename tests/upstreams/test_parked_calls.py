@@ -167,7 +167,10 @@ async def test_the_gateways_end_ends_parked_calls(tmp_path: Path) -> None:
     assert all(task is asyncio.current_task() or task.done() for task in asyncio.all_tasks())
 
 
-async def test_questions_that_come_soon_after_each_other_are_asked_in_one_round() -> None:
+async def test_questions_that_come_soon_after_each_other_are_asked_in_one_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("deltamcp.upstreams.parked_calls._TOGETHER_SECONDS", 10)
     messages = RelayedMessages("fake", Secrets([]))
     call, parked = ParkedCall(promised_context(), Deadline(60), messages), ParkedCalls(60)
 
@@ -176,6 +179,8 @@ async def test_questions_that_come_soon_after_each_other_are_asked_in_one_round(
             first = group.create_task(call.answer("sampling/createMessage", {"n": 1}))
             await asyncio.sleep(0.01)
             second = group.create_task(call.answer("sampling/createMessage", {"n": 2}))
+            await wait_until(lambda: len(call.questions) == 2)
+            advance_clock(10)
         fields = {"sum": first.result()["n"] + second.result()["n"]}
         return RawResult(jsonrpc.encode(fields), fields)
 
