@@ -33,7 +33,7 @@ def is_invisible(char: str) -> bool:
 
 
 def is_dangerous(char: str) -> bool:
-    """Whether Unicode calls this a control, also of direction, a separator or a surrogate, without our ranges."""
+    """Whether Unicode calls this a control, a separator, a surrogate or a mark of direction; without our ranges."""
     if char in "\n\t\r":
         return False
     is_control = unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")

@@ -15,6 +15,9 @@ from deltamcp.client.oauth.metadata import covers
 from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 from deltamcp.errors import ConfigurationError, UnauthorizedError
 
+_MAX_NAMED_SCOPES = 10
+"""How many scopes a sentence names."""
+
 
 def set_up(verb: argparse.ArgumentParser) -> None:
     targets.set_up_verb(
@@ -92,7 +95,7 @@ def offer(args: argparse.Namespace, needed: LoginRequiredError) -> None:
 
 def say_how(needed: LoginRequiredError) -> UnauthorizedError:
     """Returns the error of a command that opens no page, with the command that logs in."""
-    scopes = read_bearer_challenge(needed.challenge).scopes
+    scopes = read_bearer_challenge(needed.challenge).scopes[:_MAX_NAMED_SCOPES]
     command = shlex.join(["delta-mcp", "login", needed.server_url, *(f"--scope={scope}" for scope in scopes)])
     return UnauthorizedError(f"{needed} Do that with: {command} (or give --token)", needed.challenge)
 
@@ -104,9 +107,9 @@ class _OnePageOAuth(OAuth):
 
     async def show(self, page: LoginPage) -> str | None:
         if self._is_shown:
-            named = ", ".join(page.scopes)
+            named = ", ".join(page.scopes[:_MAX_NAMED_SCOPES])
             raise UnauthorizedError(
-                f"The server wants another login, for the scopes {named[:500]}; run delta-mcp login again if you agree."
+                f"The server wants another login, for the scopes {named}; run delta-mcp login again if you agree."
             )
         self._is_shown = True
         return await super().show(page)

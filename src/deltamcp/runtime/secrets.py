@@ -242,9 +242,10 @@ def _basic_secrets(credentials: str) -> Iterator[str]:
 
 
 def _spellings(secret: str) -> set[str]:
+    data = secret.encode(errors="surrogatepass")  # JSON may have half of a surrogate pair
     in_json = json.dumps(secret)[1:-1]
     in_html = html.escape(secret)
-    in_address = [quote(secret), quote(secret, safe=""), quote_plus(secret)]
+    in_address = [quote(data), quote(data, safe=""), quote_plus(data)]
     return {
         secret,
         *in_address,
@@ -256,7 +257,7 @@ def _spellings(secret: str) -> set[str]:
         in_html,
         in_html.replace("&#x27;", "&#39;"),
         html.escape(secret, quote=False),
-        *_base64_spellings(secret.encode()),
+        *_base64_spellings(data),
     }
 
 
