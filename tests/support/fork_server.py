@@ -1,7 +1,7 @@
 """A process that has imported the command line, and forks itself for each command that a test runs.
 
 What runs is a process as any other, with its own descriptors, folder, environment, signals and exit code. It only saves
-the start of an interpreter and the imports, which are most of what a command costs: 0.25 of 0.28 seconds for `list`.
+the start of an interpreter and the imports: on a busy machine `list --help` took 25 ms of CPU, and 340 as `delta-mcp`.
 """
 
 import atexit
@@ -192,7 +192,10 @@ def _main(requests: socket.socket) -> None:
 
 
 def _end(code: int) -> None:
-    """Ends this process as an interpreter does, except that it clears no modules: that took 0.1 of 0.12 seconds."""
+    """Ends this process as an interpreter does, except that it clears no modules.
+
+    With that, `list --help` took 200 ms of CPU, not 25.
+    """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
