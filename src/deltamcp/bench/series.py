@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deltamcp.results.content import ResultData, single_data
+from deltamcp.results.content import ResultData
+from deltamcp.results.single_value import single_data
 from deltamcp.values import JSON, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import unlimited_work
@@ -84,7 +85,7 @@ def _result_data(result: Any) -> str | bytes:
     if isinstance(result, str):
         return result
     if isinstance(result, dict) and isinstance(result.get("content"), list):
-        single: ResultData | None = single_data(ToolResult(result["content"]), unlimited_work())
+        single: ResultData | None = single_data(ToolResult(result["content"]), unlimited_work(), keeps_structure=True)
         if single is not None:
             return single.data if isinstance(single.data, str) else jsonrpc.encode_finite(json.loads(single.data))
     return jsonrpc.encode_finite(result)

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from deltamcp.delivery.stored_results import ResultOrigin, ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference, result_windows
-from deltamcp.results.content import ResultData, is_self_describing, single_data
+from deltamcp.results.content import ResultData, is_self_describing
 from deltamcp.results.notes import Handle, add_notes
 from deltamcp.results.pagination import find_rows
 from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
+from deltamcp.results.single_value import single_data
 from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments, select_fields
 from deltamcp.results.window import Window
 from deltamcp.runtime.computations import Computations
@@ -88,9 +89,15 @@ class Continuation:
         structured = window.value if admits is not None and holds else UNSET
         return add_notes(ToolResult(content, structured, not holds, {META_KEY: meta}), window.notes)
 
-    async def single_data(self, result: ToolResult, caller: Caller) -> ResultData | None:
-        """Returns the one text or JSON value that a result consists of; None if it has more."""
-        return await self._run(caller, lambda work: single_data(result, work))
+    async def single_data(self, result: ToolResult, caller: Caller, keeps_structure: bool) -> ResultData | None:
+        """Returns the one text or JSON value that a result consists of; None if it has more.
+
+        `keeps_structure` is whether the caller expects the structured content as the tool made it.
+        """
+        try:
+            return await self._run(caller, lambda work: single_data(result, work, keeps_structure))
+        except WorkLimitError:
+            return None
 
     async def first_reply_of_blocks(
         self, result: ToolResult, policy: ResolvedPolicy, caller: Caller, origin: ResultOrigin, promised: bool
@@ -231,12 +238,10 @@ class _FirstPart:
         structured = self._source.structured is not UNSET
         whole = result_windows.whole_window(self._shown, self.policy, structured, self._rows, work, note, value)
         original = self._source.original_result
-        self.keeps_original = (
-            whole is not None
-            and original is not None
-            and whole.form != "table"
-            and blocks.fits(original, self.policy, work)
-        )
+        if whole is not None and original is not None and whole.form != "table":
+            is_compact = not structured and document.strip_space(data, work) == whole.text.encode()
+            most = self.policy.budget.cost_of(whole.texts) if is_compact else self.policy.max_tokens
+            self.keeps_original = blocks.cost(original, self.policy, work) <= most
         return whole
 
     def window(self, handle: Handle | None, work: Work) -> tuple[Window, bool]:

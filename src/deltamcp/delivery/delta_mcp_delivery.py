@@ -94,7 +94,7 @@ class DeltaMcpDelivery:
             return await self._deliver_data(result, call)
         if result.is_error:
             return result
-        source = await self._continuation.single_data(result, call.terms.caller)
+        source = await self._continuation.single_data(result, call.terms.caller, call.is_flat)
         if source is None and not result.content:
             source = content.NULL_DATA
         if source is not None:

@@ -50,7 +50,7 @@ class McpDelivery:
             return await self._deliver_data(result, policy, call)
         if result.is_error:
             return result
-        source = await self._continuation.single_data(result, call.terms.caller)
+        source = await self._continuation.single_data(result, call.terms.caller, call.is_flat)
         if source is not None:
             reply = await self._deliver_data(source, policy, call)
             return replace(reply, meta={**result.meta, **(reply.meta or {})}) if result.meta else reply

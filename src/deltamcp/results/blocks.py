@@ -30,7 +30,8 @@ def fits(result: ToolResult, policy: ResolvedPolicy, work: Work) -> bool:
     return policy.budget.admits(*_counted_texts(result, policy, work))
 
 
-def _cost(result: ToolResult, policy: ResolvedPolicy, work: Work) -> int:
+def cost(result: ToolResult, policy: ResolvedPolicy, work: Work) -> int:
+    """Return the tokens of everything that a host may show of a result."""
     return policy.budget.cost_of(_counted_texts(result, policy, work))
 
 
@@ -56,7 +57,7 @@ def truncate_blocks(
     reason = "" if result.structured is UNSET and not promised else "The structured content is left out. "
     candidates: dict[int, ToolResult] = {}
 
-    def cost(chars: int) -> int:
+    def cut_cost(chars: int) -> int:
         work.spend(4 * len(texts))
         content = [
             cut
@@ -67,9 +68,9 @@ def truncate_blocks(
         if handle is not None and is_linked(policy):
             content.append(handle.link)
         candidates[chars] = replace(result, content=content, structured=UNSET, is_error=promised)
-        return _cost(candidates[chars], policy, work)
+        return cost(candidates[chars], policy, work)
 
-    shown = find_largest(min(ends[-1], policy.max_chars), policy.max_tokens * 3, cost, policy.max_tokens)
+    shown = find_largest(min(ends[-1], policy.max_chars), policy.max_tokens * 3, cut_cost, policy.max_tokens)
     meta = {**(result.meta or {}), META_KEY: {"handle": handle.name} if handle is not None else {"rest": "not stored"}}
     if shown is None:
         # The links and embedded resources alone exceed the budget.

@@ -125,35 +125,6 @@ def symbol_graph_type() -> type | tuple[()]:
     return () if graph is None else graph.Payload
 
 
-def single_data(result: ToolResult, work: Work) -> ResultData | None:
-    """Return the one text or JSON value that a tool result consists of; None where it has more.
-
-    A text that is a JSON object or list counts as that value, because other servers send JSON that way. Structured
-    content that equals the text counts as promised by an output schema.
-    """
-    if not result.content and result.structured is not UNSET:
-        return ResultData(jsonrpc.encode(result.structured), result.structured, original_result=result)
-    text = _only_text(result)
-    if text is None:
-        return None
-    value = _parse_object_or_list(text, work)
-    if result.structured is UNSET:
-        return ResultData(text if value is UNSET else text.encode(), original_result=result)
-    if value is UNSET or value != result.structured:
-        return None
-    return ResultData(text.encode(), result.structured, original_result=result)
-
-
-def _only_text(result: ToolResult) -> str | None:
-    if len(result.content) != 1:
-        return None
-    block: Any = result.content[0]
-    if isinstance(block, dict):  # of another server
-        text = block.get("text") if block.get("type") == "text" else None
-        return text if isinstance(text, str) else None
-    return block.text if isinstance(block, Text) else None
-
-
 def is_self_describing(data: str | bytes) -> bool:
     """Whether a client that parses JSON objects and lists, and takes all else as text, reads the data correctly.
 
@@ -161,15 +132,15 @@ def is_self_describing(data: str | bytes) -> bool:
     """
     if not isinstance(data, str):
         return data[:1] in (b"{", b"[")
-    return len(data) <= _PARSED_CHARS and _parse_object_or_list(data, unlimited_work()) is UNSET
+    return len(data) <= _PARSED_CHARS and parse_object_or_list(data, unlimited_work()) is UNSET
 
 
 def json_or_text(text: str, work: Work) -> str | bytes:
     """Return a text that is a JSON object or list as JSON, and any other text unchanged."""
-    return text if _parse_object_or_list(text, work) is UNSET else text.encode()
+    return text if parse_object_or_list(text, work) is UNSET else text.encode()
 
 
-def _parse_object_or_list(text: str, work: Work) -> JSON | UnsetType:
+def parse_object_or_list(text: str, work: Work) -> JSON | UnsetType:
     """Return the value of a text that is a JSON object or list; a text of very many values stays a text."""
     work.scan(len(text))
     if text.lstrip()[:1] not in ("{", "["):

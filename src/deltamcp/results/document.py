@@ -100,6 +100,12 @@ def estimate_values(data: RawJSON, work: Work) -> int:
     return values
 
 
+def strip_space(data: str | bytes, work: Work) -> bytes:
+    """Return JSON without the space between its values, which are written as they were; a text as it is."""
+    work.scan(len(data))
+    return data.encode() if isinstance(data, str) else msgspec.json.format(data, indent=-1)
+
+
 def decode_counted(data: RawJSON, work: Work) -> JSON:
     """Decode a document.
 

@@ -1,0 +1,94 @@
+"""What tools of the official SDK and of FastMCP return, behind the gateway: the same value for fewer tokens."""
+
+import asyncio
+import importlib.util
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from deltamcp import DeltaClient, decode_result
+from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
+from deltamcp.gateway.config_file import DEFAULT_RESULTS
+from deltamcp.gateway.gateway import Gateway
+from deltamcp.tokens import count
+from tests.support import ordinary_server
+from tests.support.conditions import HANG_SECONDS
+from tests.support.gateway_entries import module_entry
+from tests.support.ordinary_server import TOOLS, make_rows
+
+MOST_SHARE, MOST_COMPACT_SHARE = 0.35, 0.6
+"""Of the tokens of the server's own texts from 50 rows on, where these are written on several lines, and where not."""
+SIZES = (1, 50, 500, 5_000)
+LIBRARIES = [
+    "sdk",
+    pytest.param(
+        "fastmcp",
+        marks=pytest.mark.skipif(importlib.util.find_spec("fastmcp") is None, reason="`make bench` installs FastMCP"),
+    ),
+]
+KEY = "io.github.delta-mcp/result"
+
+
+class Clients(NamedTuple):
+    direct: DeltaClient
+    gateway: DeltaClient
+
+    async def ask(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """The reply of a meta-tool of the gateway."""
+        reply: dict[str, Any] = await self.gateway.request("tools/call", {"name": tool, "arguments": arguments})
+        return reply
+
+
+@pytest.fixture(params=LIBRARIES)
+async def clients(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Clients]:
+    entry = module_entry(ordinary_server.__name__, request.param)
+    upstream = UpstreamConfig(name="ordinary", entry=entry)
+    config = GatewayConfig(upstreams=[upstream], disclosure="meta", query=False, results=DEFAULT_RESULTS)
+    async with (
+        DeltaClient(entry, progressive=False, validate=False) as direct,
+        DeltaClient(Gateway(config, cache_folder=tmp_path).server, progressive=False, validate=False) as gateway,
+    ):
+        found = Clients(direct, gateway)
+        async with asyncio.timeout(HANG_SECONDS):
+            while (await found.ask("get_schema", operation=TOOLS[-1].__name__)).get("isError"):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        yield found
+
+
+def texts_of(reply: dict[str, Any]) -> str:
+    return "\n".join(block["text"] for block in reply["content"])
+
+
+def rows_of(value: Any) -> Any:
+    return value["orders"] if isinstance(value, dict) else value
+
+
+async def test_rows_of_every_usual_type_cost_a_share_of_their_text(clients):
+    shares, pretty = {}, set()
+    for tool in TOOLS:
+        for size in SIZES:
+            call = {"name": tool.__name__, "arguments": {"count": size}}
+            text = texts_of(await clients.direct.request("tools/call", call))
+            if "\n" in text and size > 1:
+                pretty.add((tool.__name__, size))
+            reply = await clients.ask("execute", operation=tool.__name__, params={"count": size})
+            assert "structuredContent" not in reply
+            shares[tool.__name__, size] = count(texts_of(reply)) / count(text)
+            told = reply.get("_meta", {}).get(KEY, {})
+            if "handle" in told:
+                rest = await clients.ask("continue", handle=told["handle"], path="", fields="length(orders || @)")
+                assert int(rest["content"][0]["text"].split()[0]) == size
+            else:
+                assert rows_of(decode_result(reply["content"][0]["text"])) == make_rows(size)
+    print({key: round(share, 2) for key, share in shares.items()})
+    bounds = {key: 1.0 if key[1] < 50 else MOST_SHARE if key in pretty else MOST_COMPACT_SHARE for key in shares}
+    assert {key: share for key, share in shares.items() if share > bounds[key]} == {}
+
+
+@pytest.mark.parametrize("tool", [tool.__name__ for tool in TOOLS])
+async def test_fields_select_from_rows_of_every_usual_type(clients, tool):
+    reply = await clients.ask("execute", operation=tool, params={"count": 500}, fields="max_by(orders || @, &total).id")
+    assert reply["content"][0]["text"].split()[0] == "1499", reply
+    assert count(texts_of(reply)) < 60
