@@ -15,6 +15,8 @@ class ClientLibrary:
     """What else is installed with it."""
     ci: bool = False
     """Whether `make test` runs it."""
+    sends_null: bool = True
+    """Whether it passes on a null for an argument whose schema does not admit it."""
 
 
 CLIENT_LIBRARIES = {
@@ -24,6 +26,8 @@ CLIENT_LIBRARIES = {
     "openai-agents": ClientLibrary("pypi", "openai-agents", "0.24.0", "openai_agent.py"),
     "mcp-use": ClientLibrary("pypi", "mcp-use", "1.7.1", "mcp_use_tools.py"),
     "fastmcp": ClientLibrary("pypi", "fastmcp", "4.1.2", "fastmcp_client.py"),
+    "autogen": ClientLibrary("pypi", "autogen-ext[mcp]", "0.7.5", "autogen_tools.py", beside=("mcp<2",)),
+    "dspy": ClientLibrary("pypi", "dspy[mcp]", "3.4.1", "dspy_tools.py", sends_null=False),
     "typescript-1": ClientLibrary("npm", "@modelcontextprotocol/sdk", "1.32.2", "typescript_client.cjs"),
     "typescript-2": ClientLibrary("npm", "@modelcontextprotocol/client", "2.4.0", "typescript_client.cjs"),
 }

@@ -23,7 +23,7 @@ MAX_QUERIES = 10
 """Queries of one call of `discover`."""
 MAX_SCHEMAS = 10
 """Operations that one call of `get_schema` can describe."""
-CONTENT_LINE_TOKENS = 43
+CONTENT_LINE_TOKENS = 36
 """The budget of the line that summarizes the catalogue."""
 
 
@@ -52,7 +52,8 @@ class DetailLevel(enum.Enum):
     SCHEMA = "schema"
 
 
-_STRINGS_SCHEMA: Mapping[str, JSON] = {"type": ["string", "array"], "items": {"type": "string"}}
+_STRINGS_SCHEMA: Mapping[str, JSON] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+"""Two branches, not a list of types, which AutoGen 0.7 and DSPy 3.4 cannot read."""
 _STRING_SCHEMA: Mapping[str, JSON] = {"type": "string"}
 _FIELDS_SCHEMA: Mapping[str, JSON] = {"type": "string", "description": "id,user.login"}
 _READ_ONLY_HINTS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
