@@ -270,7 +270,7 @@ async def test_a_3_promise_over_grpc(draft, rpc, work):
     [redeem] = draft.messages("A.3", "gRPC Redeem Request")
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await rpc.call_tool(redeem)
-    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
     redeem.arguments["promise"] = response.meta.promise_token
     assert (await rpc.call_tool(redeem)).meta.promise_token == response.meta.promise_token
     work.finish()

@@ -234,7 +234,7 @@ async def test_an_unknown_promise_is_invalid():
         unary = await peer.refused("redeem", {"promise": f"prom_{'0' * 26}"})
         stream = await stream_error(peer, "redeem", {"promise": f"prom_{'0' * 26}"})
     for found in (unary, stream):
-        assert (found.code, found.reason) == ("INVALID_ARGUMENT", "PROMISE_UNKNOWN")
+        assert (found.code, found.reason) == ("NOT_FOUND", "PROMISE_UNKNOWN")
 
 
 async def test_ml_120_a_promise_of_one_binding_is_redeemed_on_the_other():

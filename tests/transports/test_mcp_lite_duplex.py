@@ -52,7 +52,6 @@ MESSAGES: list[Any] = [
     request(4, "tools/list"),
     request(5, "initialize"),
     request(None, name="add"),
-    {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "add"}},
     {"jsonrpc": "2.0", "id": 1, "result": {}},
     [request(1, name="add", arguments={"a": 1}), 3],
     [],
@@ -88,6 +87,15 @@ async def test_a_notification_has_no_response_and_cancels_a_call():
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
         link.send(json.dumps(cancel).encode())
         assert (await exchange(link, request(2, "ping")))["id"] == 2
+
+
+async def test_a_call_without_an_id_has_no_response_in_a_batch_either():
+    call = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "add"}}
+    async with raw_link(lite_server().engine, LiteDuplex) as link:
+        for message in (call, [call]):
+            link.send(json.dumps(message).encode())
+        [answer] = await exchange(link, [call, request(2, "ping")])
+        assert answer["id"] == 2
 
 
 async def test_progress_is_sent_to_who_asked_for_it():

@@ -448,7 +448,6 @@ def call_with(**fields: Any) -> dict[str, Any]:
         call_with(id=None),
         call_with(id=1.5),
         call_with(id=[]),
-        {key: value for key, value in ADD.items() if key != "id"},
         {"jsonrpc": "2.0", "id": 1, "result": {}},
         [],
         "text",
@@ -623,13 +622,12 @@ async def test_the_routes_of_a_server_have_the_paths_of_mcp_lite():
 async def test_a_batch_is_answered_as_one():
     async with lite_client(lite_server()) as client:
         note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
-        unanswerable = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}}
-        reply = await client.send("rpc", [ADD, note, {**ADD, "id": 2, "method": "x"}, 3, unanswerable])
+        reply = await client.send("rpc", [ADD, note, {**ADD, "id": 2, "method": "x"}, 3])
         assert reply.status == 200
         answers = reply.json()
-        assert [answer["id"] for answer in answers] == ["call-001", 2, None, None]
+        assert [answer["id"] for answer in answers] == ["call-001", 2, None]
         assert answers[0]["result"]["content"][0]["text"] == "3"
-        assert [answer["error"]["code"] for answer in answers[1:]] == [-32601, -32600, -32600]
+        assert [answer["error"]["code"] for answer in answers[1:]] == [-32601, -32600]
         assert (await client.send("rpc", [note])).status == 202
         assert (await client.send("rpc", [ADD] * 17)).error()["code"] == -32600
         assert len((await client.send("rpc", [ADD] * 16)).json()) == 16
@@ -721,14 +719,22 @@ async def test_responses_of_a_batch_whose_client_leaves_count_no_longer():
         assert (await again.start())[0] == 200
 
 
-async def test_notifications_are_accepted_and_calls_without_an_id_are_not_made():
+CALL_WITHOUT_ID = {
+    "jsonrpc": "2.0",
+    "method": "tools/call",
+    "params": {"name": "search_documents", "arguments": {"query": "x"}},
+}
+
+
+async def test_a_message_without_an_id_is_a_notification_that_calls_nothing():
     server = lite_server()
     async with lite_client(server) as client:
-        reply = await client.send("rpc", {"jsonrpc": "2.0", "method": "notifications/initialized"})
-        assert (reply.status, reply.body) == (202, b"")
-        params = {"name": "search_documents", "arguments": {"query": "x"}}
-        reply = await client.send("rpc", {"jsonrpc": "2.0", "method": "tools/call", "params": params})
-        assert (reply.status, reply.error()["code"]) == (400, -32600)
+        initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        for message in (initialized, CALL_WITHOUT_ID, [CALL_WITHOUT_ID, initialized]):
+            reply = await client.send("rpc", message)
+            assert (reply.status, reply.body) == (202, b"")
+        [answer] = (await client.send("rpc", [CALL_WITHOUT_ID, ADD])).json()
+        assert answer["id"] == ADD["id"]
         assert server.seen == []  # type: ignore[attr-defined]
 
 

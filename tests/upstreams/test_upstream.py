@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -333,6 +334,23 @@ async def test_who_is_subscribed_to_is_not_stopped_and_comes_back_by_itself(log)
         await upstream.unsubscribe("memo://1")
         advance_clock(121)
         await wait_until(lambda: upstream.state.phase is Phase.STOPPED)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_subscription_leaves_nothing_for_the_end_of_the_process(is_closed, log, monkeypatch):
+    """At SIGTERM a use that nobody had ended raised "no running event loop" in the garbage collector."""
+    ignored: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+
+    async def run() -> None:
+        command, *args = fake_stdio.command(log=log, capabilities={"tools": {}, "resources": {"subscribe": True}})
+        upstream = Upstream("fake", {"command": command, "args": args}, UpstreamSettings())
+        await upstream.subscribe("memo://1")
+        await (upstream.close() if is_closed else upstream._clients.close())
+
+    asyncio.run(run())
+    gc.collect()
+    assert ignored == []
 
 
 @pytest.mark.parametrize("discover", ["answer", -32601], ids=["modern", "handshake"])

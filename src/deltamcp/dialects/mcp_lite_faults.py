@@ -54,7 +54,7 @@ LITE_FAULTS: Mapping[Fault, LiteFault] = MappingProxyType(
         Fault.UNAUTHORIZED: LiteFault(-32600, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
         Fault.INSUFFICIENT_SCOPE: LiteFault(-32600, 403, "PERMISSION_DENIED", "FORBIDDEN"),
         Fault.RATE_LIMITED: LiteFault(-32603, 429, "RESOURCE_EXHAUSTED", "RATE_LIMITED", retryable=True),
-        Fault.PROMISE_UNKNOWN: LiteFault(-32602, 200, "INVALID_ARGUMENT", "PROMISE_UNKNOWN"),
+        Fault.PROMISE_UNKNOWN: LiteFault(-32602, 200, "NOT_FOUND", "PROMISE_UNKNOWN"),
         Fault.SHUTTING_DOWN: LiteFault(-32603, 503, "UNAVAILABLE", "SERVER_SHUTDOWN", retryable=True),
     }
 )

@@ -5,9 +5,9 @@ import time
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.transports.duplex import Connection, Duplex, Respond
-from deltamcp.transports.mcp_lite_messages import MAX_BATCH, is_notification, refusal
+from deltamcp.transports.mcp_lite_messages import MAX_BATCH, refusal
 from deltamcp.transports.mcp_lite_response import write_response
-from deltamcp.values import LOCAL, Failure, Malformed, Message, Notification, Outcome, Principal, Request, Response
+from deltamcp.values import LOCAL, Failure, Malformed, Message, Outcome, Principal, Request, Response
 
 
 class LiteDuplex(Duplex):
@@ -56,7 +56,7 @@ class LiteDuplex(Duplex):
 
 def _check(message: Message) -> Message:
     """Returns a message that MCP-lite does not have as one that is refused, any other as it is."""
-    if isinstance(message, Response) or (isinstance(message, Notification) and not is_notification(message)):
+    if isinstance(message, Response):
         failure, id_ = refusal(message)
         return Malformed(failure.fault, failure.message, id_)
     return message

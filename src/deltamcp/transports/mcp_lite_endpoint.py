@@ -18,7 +18,7 @@ from deltamcp.transports.asgi_messages import Headers, HttpRequest
 from deltamcp.transports.body_reader import BodyReader
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.http_reply import HttpReply
-from deltamcp.transports.mcp_lite_messages import MAX_BATCH, is_notification, refusal
+from deltamcp.transports.mcp_lite_messages import MAX_BATCH, refusal
 from deltamcp.transports.mcp_lite_negotiation import (
     ReplyForm,
     accepts_json,
@@ -150,7 +150,7 @@ class McpLiteEndpoint:
                     await (self._answer_batch(message, incoming) if is_free else self.refuse(incoming, TOO_MANY_CALLS))
             case list():
                 await self.refuse(incoming, _ONLY_JSON)
-            case Notification() if is_notification(message):
+            case Notification():
                 await asgi_messages.respond_accepted(incoming.send)
             case Failure():
                 await self.refuse(incoming, message)
@@ -223,7 +223,7 @@ class McpLiteEndpoint:
                 if not last.reserve(len(body), in_batch=True):
                     body, _ = write_response(self._lite, message, UNREAD, started)
                 bodies.append(body)
-            elif not (isinstance(message, Notification) and is_notification(message)):
+            elif not isinstance(message, Notification):
                 bodies.append(self._lite.refuse(*refusal(message)))
         incoming.release()
         if bodies:

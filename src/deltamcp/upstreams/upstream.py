@@ -537,6 +537,9 @@ class Upstream:
         """Ends the connection and the process, if there is one; the upstream is started no more."""
         for owner in tuple(self._expiries):
             self._forget_expiry(owner)
+        for held in self._subscriptions.values():
+            held.use.close()
+        self._subscriptions.clear()
         await self._clients.close()
 
 

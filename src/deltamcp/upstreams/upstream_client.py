@@ -155,11 +155,12 @@ class UpstreamClient:
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Keeps it from being stopped for having no use: during a call, also one that is parked, and a subscription."""
+        loop = asyncio.get_running_loop()  # a use may outlive it: what nobody ends is ended by the garbage collector
         with self.kept():
             try:
                 yield
             finally:
-                self._last_used = asyncio.get_running_loop().time()
+                self._last_used = loop.time()
 
     def lose(self, life: int, error: Exception) -> None:
         """Gives up a connection over which the server cannot be reached; a later one stays."""
