@@ -1,8 +1,9 @@
 """A server of the handshake era that lists what a JSON file has, word for word, and does nothing with it.
 
 `python tests/support/listing_server.py FILE`. The file may have `tools`, `resources`, `resourceTemplates`, `prompts`,
-`instructions`, `links`. A call of any tool returns the request and the links; of the tool `announce`, after a notice
-that all lists changed; of the tool `touch`, after a notice that the resource at `uri` did, if that is subscribed to.
+`instructions`, `links`, `result`. A call of any tool returns the result, or the request and the links; of the tool
+`announce`, after a notice that all lists changed; of the tool `touch`, after a notice that the resource at `uri` did,
+if that is subscribed to.
 `{{count}}` in the file is the number of requests so far. The methods of requests are written to FILE.log.
 """
 
@@ -59,7 +60,8 @@ def main(file: Path) -> None:
                     notify(f"notifications/{kind}/list_changed")
             if params["name"] == "touch" and params["arguments"]["uri"] in subscribed:
                 notify("notifications/resources/updated", uri=params["arguments"]["uri"])
-            result = {"content": [{"type": "text", "text": json.dumps(params)}, *listed.get("links", [])]}
+            echo = {"content": [{"type": "text", "text": json.dumps(params)}, *listed.get("links", [])]}
+            result = listed.get("result", echo)
         elif method == "resources/read":
             told = {**params, "subscribed": subscribed, "server": file.stem}
             result = {"contents": [{"uri": params["uri"], "text": json.dumps(told)}]}

@@ -18,10 +18,11 @@ from deltamcp.calls.request_state import CONSENT_PREFIX, Answers, RequestState
 from deltamcp.calls.result_savings import SAVINGS_KEY, add_savings
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.argument_problem import InvalidArgumentsError, problem_details
+from deltamcp.catalog.declared_arguments import undeclared_note
 from deltamcp.catalog.excerpt import cut, value_excerpt
 from deltamcp.catalog.operation import Operation
 from deltamcp.context import InputPending, MissingCapabilityError
-from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, take_root
+from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, reserve_note, take_root
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, DeliveryRequest
@@ -39,6 +40,8 @@ from deltamcp.errors import (
 )
 from deltamcp.results import content, delta_mcp_shapes, reference
 from deltamcp.results.content import server_error
+from deltamcp.results.foreign_result import parse_tool_result
+from deltamcp.results.notes import EMPTY_NOTE, add_notes, is_empty
 from deltamcp.results.upstream_rate_limit import original_rate_limit_result, rate_limit_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
@@ -51,6 +54,7 @@ from deltamcp.values import (
     ErrorInfo,
     Failure,
     Outcome,
+    RawResult,
     ResultShape,
     Text,
     ToolResult,
@@ -79,6 +83,8 @@ class PreparedCall(Struct):
     request: RequestContext
     delivery: Delivery
     deadline: Deadline
+    note: str = ""
+    """What the model is to know of its arguments, below the reply."""
 
 
 class ToolCalls:
@@ -201,7 +207,7 @@ class ToolCalls:
                 observation.call.value = value
             if is_computed and self._held.must_wait(account):
                 await self._held.take_turn(account, returned=True)
-            result = await call.delivery.deliver(value, call.delivery_request)
+            result = _add_notes(await call.delivery.deliver(value, call.delivery_request), call)
             if self.reports_savings or SAVINGS_KEY in request.terms.meta:
                 result = await add_savings(value, result)
             sealed = None if request.session is None else request.session.sealed
@@ -237,6 +243,7 @@ class ToolCalls:
                 await self._changes.accept_root(policy.pack_root, terms.caller)
             sent_arguments, page = delivery.read_page(operation, sent_arguments, policy)
             arguments = operation.bind(sent_arguments)
+            undeclared = operation.undeclared_arguments(sent_arguments)
         except UsageError as error:
             return Answer(server_error(str(error), ToolErrorCode.INVALID_PARAMS))
         except MissingScopesError as error:
@@ -245,6 +252,9 @@ class ToolCalls:
             return Answer(crash_result(f"The tool {ask.name}", error))
         except InvalidArgumentsError as error:
             return _refuse_arguments(error, operation, ask.name)
+        note = undeclared_note(ask.name, undeclared) if undeclared else ""
+        if note and policy is not None:
+            policy = reserve_note(policy, note)
         key = ["tools/call", operation.name, ask.arguments if promise is None else promise.sent_arguments]
         is_lite = terms.result_shape is ResultShape.MCP_LITE
         answers = (
@@ -265,7 +275,7 @@ class ToolCalls:
         seconds = self._runner.seconds if promise is None else promise.seconds
         deadline = Deadline(operation.timeout or seconds)
         return PreparedCall(
-            delivery_request, ask.name, arguments, answers, whole_arguments, key, request, delivery, deadline
+            delivery_request, ask.name, arguments, answers, whole_arguments, key, request, delivery, deadline, note
         )
 
     # Run
@@ -345,6 +355,18 @@ def _observe(
 
 def _active(observers: Sequence[CallObserver]) -> list[CallObserver]:
     return [observer for observer in observers if observer.is_active]
+
+
+def _add_notes(result: ToolResult | RawResult, call: PreparedCall) -> ToolResult | RawResult:
+    """Adds what the model must know below a result of MCP's shape; other shapes are for programs."""
+    terms, is_flat = call.delivery_request.terms, call.delivery_request.is_flat
+    if terms.result_shape is not ResultShape.MCP or (is_flat and not call.note):
+        return result
+    reply = parse_tool_result(result.fields) if isinstance(result, RawResult) else result
+    notes = [EMPTY_NOTE] if not is_flat and is_empty(reply) else []
+    if call.note:
+        notes.append(call.note)
+    return add_notes(reply, notes) if notes else result
 
 
 def _failure_result(failure: ToolFailure, name: str) -> ToolResult:

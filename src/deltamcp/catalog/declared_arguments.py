@@ -1,16 +1,26 @@
 """The arguments that an operation's schema declares; a source passes on no others."""
 
+import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from deltamcp.catalog.argument_problem import ArgumentProblem, problem_at
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.catalog.excerpt import EXCERPT_CHARS, MAX_PROBLEMS, cut
 from deltamcp.values import JSON
 
 _SUBSCHEMAS = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies")
 """The keywords of all drafts whose subschemas apply to the same object."""
 _SUBSCHEMAS_BY_NAME = ("dependentSchemas", "dependencies")
+_OTHER_NAMES = ("additionalProperties", "unevaluatedProperties")
+"""The keywords that say whether there may be arguments of other names."""
+_NOTED_NAMES = 3
+_NOTED_CHARS = 40
+"""The characters of a name in a note, which counts towards the budget of a reply."""
+_MAX_SUBSCHEMAS = 10_000
+"""A schema with more declares every name; to look at so many takes some 10 ms."""
 
 
 class DeclaredArguments:
@@ -19,31 +29,42 @@ class DeclaredArguments:
     A schema whose `additionalProperties` are true or a schema declares every name.
     """
 
-    def __init__(self, schema: dict[str, JSON], further: Collection[str] = ()) -> None:
-        """`further` are names that are declared elsewhere, such as in an address."""
-        nodes = list(_object_schemas(schema))
+    def __init__(self, schema: dict[str, JSON], further: Collection[str] = (), is_own: bool = True) -> None:
+        """
+        Args:
+            further: Names that are declared elsewhere, such as in an address.
+            is_own: Whether the server's author or operator wrote the schema. A peer's patterns could search without
+                end, so that a schema with patterns declares every name; so does one that names no argument.
+        """
+        nodes = list(itertools.islice(_object_schemas(schema), _MAX_SUBSCHEMAS + 1))
         self._names = dict.fromkeys([name for node in nodes for name in _keys(node, "properties")])
         self._names |= dict.fromkeys(further)
         self._patterns = [pattern for node in nodes for pattern in _keys(node, "patternProperties")]
-        self._has_all = any(
-            node.get(keyword, False) is not False
-            for node in nodes
-            for keyword in ("additionalProperties", "unevaluatedProperties")
+        self._has_all = len(nodes) > _MAX_SUBSCHEMAS or any(
+            node.get(keyword, False) is not False for node in nodes for keyword in _OTHER_NAMES
         )
+        self.forbids_others = any(schema.get(keyword) is False for keyword in _OTHER_NAMES)
+        """Whether the schema itself says that there are no others."""
+        if not is_own:
+            names_none = not self.forbids_others and not any("properties" in node for node in nodes)
+            self._has_all = self._has_all or bool(self._patterns) or names_none
+
+    def undeclared(self, arguments: Mapping[str, JSON]) -> list[str]:
+        """Returns the names of arguments that are not declared."""
+        if self._has_all or arguments.keys() <= self._names.keys():
+            return []
+        return [name for name in arguments if name not in self._names and not self._matches_pattern(name)]
 
     def problems(self, arguments: Mapping[str, JSON]) -> list[ArgumentProblem]:
         """Describes the first arguments that are not declared, each in a sentence."""
-        if self._has_all or arguments.keys() <= self._names.keys():
-            return []
         known = ", ".join(self._names) or "none"
-        undeclared = [name for name in arguments if name not in self._names and not self._matches_pattern(name)]
         return [
             problem_at(
                 [name],
                 "additionalProperties",
                 f"{cut(name, EXCERPT_CHARS)}: no such argument; known arguments: {known}.",
             )
-            for name in undeclared[:MAX_PROBLEMS]
+            for name in self.undeclared(arguments)[:MAX_PROBLEMS]
         ]
 
     def _matches_pattern(self, name: str) -> bool:
@@ -53,12 +74,19 @@ class DeclaredArguments:
             return True
 
 
+def undeclared_note(operation: str, names: Sequence[str]) -> str:
+    """Writes the note below a reply to a call with arguments that the operation's schema does not declare."""
+    shown = ", ".join(visible_line(cut(name, _NOTED_CHARS)) for name in names[:_NOTED_NAMES])
+    more = f" and {len(names) - _NOTED_NAMES} more" if len(names) > _NOTED_NAMES else ""
+    return f"({operation} has no parameter{'s' * (len(names) != 1)} {shown}{more}.)"
+
+
 def _object_schemas(schema: dict[str, JSON]) -> Iterator[dict[str, JSON]]:
     """Yields a schema, and those of its subschemas that apply to the same object."""
     seen: set[int] = set()
-    nodes: list[Any] = [schema]
+    nodes: deque[Any] = deque([schema])
     while nodes:
-        node = nodes.pop(0)
+        node = nodes.popleft()
         if not isinstance(node, dict) or id(node) in seen:
             continue
         seen.add(id(node))

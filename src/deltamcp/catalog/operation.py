@@ -324,6 +324,10 @@ class Operation:
         """
         return self._bind(arguments)
 
+    def undeclared_arguments(self, arguments: Mapping[str, JSON]) -> list[str]:
+        """Returns the names of arguments that `bind` accepts although the schema does not declare them."""
+        return []
+
     @property
     def is_summary_too_long(self) -> bool:
         """Whether the given summary or description is longer than a summary may be."""

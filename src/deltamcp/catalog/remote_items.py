@@ -4,7 +4,10 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Unpack
 
+from deltamcp.catalog.argument_problem import InvalidArgumentsError, problem_at
 from deltamcp.catalog.completer import Completer
+from deltamcp.catalog.declared_arguments import DeclaredArguments
+from deltamcp.catalog.excerpt import EXCERPT_CHARS, MAX_PROBLEMS, cut
 from deltamcp.catalog.function_shape import FunctionShape
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.operation import Operation, ToolOptions
@@ -34,8 +37,9 @@ _ANY_OBJECT: dict[str, JSON] = {"type": "object"}
 class RemoteOperation(Operation):
     """A tool of another server. Its function takes `arguments` and `context`.
 
-    The other server decides whether the arguments are right; this one only leaves out nulls that the schema does not
-    admit, which some clients send for every argument that they do not set.
+    The other server decides whether the arguments are right; this one only refuses those that the schema forbids by
+    name, and leaves out nulls that the schema does not admit, which some clients send for every argument that they do
+    not set.
     """
 
     def __init__(self, function: CallRemote, definition: dict[str, JSON], **options: Unpack[ToolOptions]) -> None:
@@ -61,7 +65,18 @@ class RemoteOperation(Operation):
         named.is_own = self.is_own
         return named
 
+    def undeclared_arguments(self, arguments: Mapping[str, JSON]) -> list[str]:
+        return self._declared_arguments.undeclared(arguments) if arguments else []
+
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
+        if arguments and self._declared_arguments.forbids_others:
+            undeclared = self._declared_arguments.undeclared(arguments)[:MAX_PROBLEMS]
+            problems = [
+                problem_at([name], "additionalProperties", f"{cut(name, EXCERPT_CHARS)}: no such parameter.")
+                for name in undeclared
+            ]
+            if problems:
+                raise InvalidArgumentsError(problems)
         if None not in arguments.values():
             return {"arguments": arguments}
         try:
@@ -73,6 +88,10 @@ class RemoteOperation(Operation):
     @functools.cached_property
     def _schema(self) -> ForeignSchema:
         return ForeignSchema(self.tool["inputSchema"])
+
+    @functools.cached_property
+    def _declared_arguments(self) -> DeclaredArguments:
+        return DeclaredArguments(self.tool["inputSchema"], is_own=False)
 
 
 class RemoteResource(Resource):

@@ -61,9 +61,12 @@ def policy_for_call(
     if override is None or (operation.results is False and override.policy == _NOTHING_ASKED and policy is None):
         return policy  # a result that passes as it is has no note either
     policy = override_policy(override.policy, policy or view.resolved_policy)
-    if not override.note:
-        return policy
-    return replace(policy, max_tokens=policy.max_tokens - tokens.count(override.note, policy.model) - 1)
+    return reserve_note(policy, override.note) if override.note else policy
+
+
+def reserve_note(policy: ResolvedPolicy, note: str) -> ResolvedPolicy:
+    """Returns the policy of a result that leaves room for a note below it."""
+    return replace(policy, max_tokens=policy.max_tokens - tokens.count(note, policy.model) - 1)
 
 
 def take_root(

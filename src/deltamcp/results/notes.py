@@ -5,7 +5,7 @@ In a small budget the note is shorter.
 
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from deltamcp.results.policy import META_KEY
@@ -15,6 +15,8 @@ from deltamcp.values import JSON, ResourceLink, Text, ToolResult
 ELLIPSIS = "…"
 RAW_PREFIX = "raw:"
 """Before a path in `continue`: read the JSON at the path as characters."""
+EMPTY_NOTE = "(empty result)"
+"""The note of a reply that a model could take for one that was lost."""
 
 _BRIEF_BELOW_TOKENS = 100
 _CUT_NOTE = f'"{ELLIPSIS}" marks what is cut'
@@ -30,6 +32,13 @@ class Handle(Struct, frozen=True):
     """The name of the tool that reads on in the result."""
     link: ResourceLink
     """A link to the result, for hosts."""
+
+
+def is_empty(reply: ToolResult) -> bool:
+    """Return whether a reply has neither structured content nor blocks other than empty texts."""
+    return reply.structured is UNSET and not any(
+        block.text.strip() if isinstance(block, Text) else True for block in reply.content
+    )
 
 
 def add_notes(reply: ToolResult, notes: Sequence[str]) -> ToolResult:
