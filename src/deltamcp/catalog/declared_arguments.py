@@ -49,7 +49,7 @@ class DeclaredArguments:
             names_none = not self.forbids_others and not any("properties" in node for node in nodes)
             self._has_all = self._has_all or bool(self._patterns) or names_none
 
-    def undeclared(self, arguments: Mapping[str, JSON]) -> list[str]:
+    def undeclared_names(self, arguments: Mapping[str, JSON]) -> list[str]:
         """Returns the names of arguments that are not declared."""
         if self._has_all or arguments.keys() <= self._names.keys():
             return []
@@ -64,7 +64,7 @@ class DeclaredArguments:
                 "additionalProperties",
                 f"{cut(name, EXCERPT_CHARS)}: no such argument; known arguments: {known}.",
             )
-            for name in self.undeclared(arguments)[:MAX_PROBLEMS]
+            for name in self.undeclared_names(arguments)[:MAX_PROBLEMS]
         ]
 
     def _matches_pattern(self, name: str) -> bool:

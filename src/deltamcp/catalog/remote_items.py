@@ -66,11 +66,11 @@ class RemoteOperation(Operation):
         return named
 
     def undeclared_arguments(self, arguments: Mapping[str, JSON]) -> list[str]:
-        return self._declared_arguments.undeclared(arguments) if arguments else []
+        return self._declared_arguments.undeclared_names(arguments) if arguments else []
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         if arguments and self._declared_arguments.forbids_others:
-            undeclared = self._declared_arguments.undeclared(arguments)[:MAX_PROBLEMS]
+            undeclared = self._declared_arguments.undeclared_names(arguments)[:MAX_PROBLEMS]
             problems = [
                 problem_at([name], "additionalProperties", f"{cut(name, EXCERPT_CHARS)}: no such parameter.")
                 for name in undeclared
