@@ -7,6 +7,7 @@ values and arguments `{folder}` is a scratch folder with `hello.txt` and a git r
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 Outcome = Literal["answers", "fails", "refuses"]
@@ -92,6 +93,14 @@ SERVERS = {
         *("pypi", "mcp-server-git", "2026.10.19", 12),
         Call("git_log", {"repo_path": "{folder}/repository"}, "The first commit"),
         words=("--repository", "{folder}/repository"),
+        ci=True,
+    ),
+    # The newest of the SDK's first major version, with a server of ours.
+    "sdk-1x": Server(
+        *("pypi", "mcp", "1.30.0", 2),
+        Call("add", {"a": 2, "b": 40}, "42"),
+        words=(str(Path(__file__).parent / "programs" / "sdk_1x_server.py"),),
+        program="python",
         ci=True,
     ),
     "memory": Server(

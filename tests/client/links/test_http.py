@@ -541,6 +541,21 @@ async def test_a_forgotten_session_is_begun_anew_without_its_id():
         assert not fake.sessions, "the session was not ended"
 
 
+async def test_a_session_comes_only_from_the_answer_to_initialize():
+    """mcp 1.30 sends the id of a session that it does not have with the 400 that it answers the probe with."""
+
+    async def refused(asked: FakeRequest, wire: FakeConnection) -> None:
+        error = {"code": -32600, "message": "No session."}
+        await wire.json({"jsonrpc": "2.0", "id": None, "error": error}, 400, mcp_session_id="none-of-this-server")
+
+    async with serve_fake(fake_of("handshake")) as fake:
+        fake.always("server/discover", refused)
+        async with connect(fake.url) as client:
+            assert (await client.call("buy", a=1))["given"] == {"a": 1}
+        assert "mcp-session-id" not in fake.of("initialize")[0].headers
+        assert fake.of("tools/call")[0].headers["mcp-session-id"] == "session-1"
+
+
 async def test_many_calls_that_find_their_session_forgotten_begin_one_new_one():
     async with serve_fake(fake_of("handshake")) as fake:
         async with connect(fake.url) as client:

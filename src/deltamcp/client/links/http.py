@@ -111,7 +111,7 @@ class HttpLink:
         async with self._request_slots:
             if self.ended:
                 raise ConnectionLostError(f"{self._label}: the connection was closed.", maybe_done=False)
-            await self._post(url, headers, body, message["id"])
+            await self._post(url, headers, body, message["id"], opens_session=message["method"] == "initialize")
 
     async def post(self, message: dict[str, JSON]) -> None:
         """Posts a message whose response, if it has one, comes on another stream."""
@@ -124,9 +124,13 @@ class HttpLink:
             raise self._status_error(response)
         return response.events
 
-    async def _post(self, url: str, headers: Mapping[str, str], body: bytes, id_: RequestId | None) -> None:
+    async def _post(
+        self, url: str, headers: Mapping[str, str], body: bytes, id_: RequestId | None, opens_session: bool = False
+    ) -> None:
         session_id = self._session_id
         response = await self._exchange("POST", url, headers, body)
+        if opens_session:
+            self._open_session(response)
         end = await self._receive_response(response, id_, session_id)
         # MCP 2025-11-25: a client may resume a stream that closed early from its last event id. MCP 2026-07-28, whose
         # requests have the header `mcp-method`, does not allow it.
@@ -211,6 +215,16 @@ class HttpLink:
 
     # Responses
 
+    def _open_session(self, response: HttpResponse) -> None:
+        """Takes the session that the answer to `initialize` names.
+
+        MCP 2025-11-25 "Session Management": no other answer assigns one, though mcp 1.30 sends an id with the 400 that
+        it answers `server/discover` with. An id is visible ASCII only; the client could not send another one back.
+        """
+        new_id = response.headers.get(b"mcp-session-id", b"").decode("latin-1")
+        if response.status < 300 and _SESSION_ID.fullmatch(new_id):
+            self._session_id = new_id
+
     async def _receive_response(
         self, response: HttpResponse, id_: RequestId | None, session_id: str | None
     ) -> _StreamEnd:
@@ -221,10 +235,6 @@ class HttpLink:
         if response.status == 404 and session_id is not None:
             self.ended = True
             raise ConnectionLostError(f"{self._label} has forgotten this session.", maybe_done=False)
-        if self._session_id is None and b"mcp-session-id" in response.headers:
-            new_id = response.headers[b"mcp-session-id"].decode("latin-1")
-            # MCP 2025-11-25 "Session Management": visible ASCII only. The client could not send another id back.
-            self._session_id = new_id if _SESSION_ID.fullmatch(new_id) else None
         if response.events is not None:
             return await self._read_events(response.events, id_, None)
         codec = self._response_codec(response)
