@@ -63,7 +63,7 @@ class DeclaredArguments:
             part_of: What the schema is a part of declares.
         """
         most = _MAX_SUBSCHEMAS if part_of is None else _MAX_INNER_SUBSCHEMAS
-        self.document = schema if part_of is None else part_of.document
+        self.document: dict[str, JSON] = schema if part_of is None else part_of.document
         """The schema that references lead into."""
         self.parts: dict[int, DeclaredArguments] = {} if part_of is None else part_of.parts
         """What parts of the document declare, by their identity; the document keeps them."""
