@@ -87,6 +87,23 @@ def replace_own_file(path: Path, content: bytes) -> None:
         raise
 
 
+def add_own_file(path: Path, content: bytes) -> None:
+    """Writes a file at once unless there is one already; of several programs that do so at a time, one succeeds.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+    """
+    make_own_folder(path.parent)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")  # mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        with contextlib.suppress(FileExistsError):
+            os.link(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def open_lock_file(path: Path) -> Iterator[Any]:
     """Opens the file whose lock stands for another one; gives None where no file can be written."""
