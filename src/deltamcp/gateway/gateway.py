@@ -34,6 +34,7 @@ from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamItems, Upstre
 from deltamcp.gateway.upstream_resources import ResourceClaims, UnlistedResources, UpstreamResource
 from deltamcp.gateway.upstream_status import status_resource, upstream_figures
 from deltamcp.limits import Limits
+from deltamcp.promises.runner import QUEUE_MODULES
 from deltamcp.runtime.change_hub import Change, OwnChange
 from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.garbage_collection import collection_paused
@@ -214,6 +215,7 @@ class Gateway:
     async def _run(self, server: DeltaServer) -> AsyncIterator[None]:
         if self._config.savings:
             server.engine.report_savings()
+        server.engine.lifespan.first_modules |= self._first_modules()
         kept = self._kept_results()
         server.engine.stored_results.kept = kept
         server.engine.stored_results.lost_advice = _LOST_ADVICE if kept is None else ""
@@ -252,6 +254,15 @@ class Gateway:
                 await kept.close()
             if self._ledger is not None:
                 await asyncio.to_thread(self._ledger.close)
+
+    def _first_modules(self) -> set[str]:
+        """Returns what first calls import: the client, and the queue if tools that come later may give promises."""
+        names = {"deltamcp.client.client", "deltamcp.upstreams.upstream_task"}
+        for config in self._config.upstreams:
+            names.add(f"deltamcp.client.links.{'process' if 'command' in config.entry else 'http'}")
+        if can_queue_promises() and any(config.promise != "never" for config in self._config.upstreams):
+            names |= QUEUE_MODULES
+        return names
 
     def _kept_results(self) -> KeptResults | None:
         """Returns where results outlive this process: for the same configuration in the same working folder."""
