@@ -140,7 +140,7 @@ async def call_everything(caller: Caller) -> None:
     assert (await caller.modern("resources/read", uri="notes://4"))["result"]["contents"]
     assert (await caller.modern("prompts/get", name="ask", arguments={"topic": "x"}))["result"]["messages"]
     assert await caller.lite("listtools", type="query") == 200
-    lite = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "rows"}}
+    lite: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "rows"}}
     assert await caller.lite("calltools", **lite) == await caller.lite("calltools", "text/event-stream", **lite) == 200
     await caller.session()
     await caller.call("write_modules")

@@ -202,6 +202,7 @@ def serve(args: argparse.Namespace, source: ServerSource) -> None:
             _serve_grpc(command, grpc)
         else:
             _serve_stdio(command)
+            return  # the host that has ended it knows
         logger.info(_STOPPED)
     except Exception as error:
         if args.debug or isinstance(error, DeltaError):
