@@ -74,17 +74,8 @@ def replace_own_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: the folder cannot be made or written to.
     """
-    make_own_folder(path.parent)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")  # mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with _written_beside(path, content) as written:
+        written.replace(path)
 
 
 def add_own_file(path: Path, content: bytes) -> None:
@@ -93,13 +84,21 @@ def add_own_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: the folder cannot be made or written to.
     """
+    with _written_beside(path, content) as written, contextlib.suppress(FileExistsError):
+        os.link(written, path)
+
+
+@contextlib.contextmanager
+def _written_beside(path: Path, content: bytes) -> Iterator[Path]:
+    """Writes a file of another name into the same folder, which is deleted at the end if it still has that name."""
     make_own_folder(path.parent)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-        with contextlib.suppress(FileExistsError):
-            os.link(name, path)
+            file.flush()
+            os.fsync(file.fileno())
+        yield Path(name)
     finally:
         Path(name).unlink(missing_ok=True)
 
