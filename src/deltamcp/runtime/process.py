@@ -43,6 +43,14 @@ def keep_grpc_out_of_forks() -> None:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
+def keep_grpc_off_stderr() -> None:
+    """Has gRPC write no log of its own, before it is imported, unless the operator wants that.
+
+    Any client can have it write lines, which go past every handler of the log, and it waits where nobody reads them.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
 _FIRST_USED = ("deltamcp.results.expression", "deltamcp.deltas.delta", "deltamcp.gcf", "jsonpatch", "jsonschema_rs")
 """Modules that the library imports where it first needs them, so that a server on stdio starts at once."""
 
