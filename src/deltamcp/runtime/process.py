@@ -45,6 +45,14 @@ def keep_grpc_out_of_forks() -> None:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
+def keep_grpc_off_stderr() -> None:
+    """Has gRPC write no log of its own, before it is imported, unless the operator wants that.
+
+    Any client can have it write lines, which go past every handler of the log, and it waits where nobody reads them.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
 _FIRST_USED = (
     "cryptography.hazmat.primitives.ciphers.aead",
     "deltamcp.catalog.fail_fast_validator",
