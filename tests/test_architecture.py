@@ -2,12 +2,15 @@
 
 import ast
 import functools
+import json
 import re
 from collections import Counter
 from pathlib import Path
 
 import deltamcp
+from bench.code_size import MAX_MODULES, folder_sizes
 from tests.support.paths import ROOT
+from tests.support.public_names import RECORD, public_names
 
 SOURCE = ROOT / "src" / "deltamcp"
 VERSION = re.compile(r"20\d\d-\d\d-\d\d|delta-mcp/\d.*")
@@ -28,6 +31,8 @@ IRREGULAR = {
 }
 PUBLIC = {"client/reply.py": {"told"}, "context.py": {"accepted"}}
 """Participles that users know by now."""
+CROWDED = {"auth", "calls", "catalog", "cli", "client", "results", "runtime", "transports"}
+"""Folders that still have too many modules."""
 
 
 @functools.cache
@@ -102,3 +107,12 @@ def test_the_top_level_lists_exactly_the_public_names():
     assert dir(deltamcp) == sorted(deltamcp.__all__)
     for name in deltamcp.__all__:
         assert getattr(deltamcp, name) is not None
+
+
+def test_no_folder_is_crowded_but_those_that_wait_to_be_divided():
+    assert {folder for folder, size in folder_sizes(SOURCE).items() if size.modules > MAX_MODULES} == CROWDED
+
+
+def test_what_users_call_by_name_is_as_recorded():
+    """If a name changes on purpose, `python -m tests.support.public_names` records it, and CHANGELOG.md tells it."""
+    assert public_names() == json.loads(RECORD.read_text())
