@@ -20,7 +20,8 @@ from deltamcp.bench import audit as server_audit
 from deltamcp.bench import cost
 from deltamcp.bench.audit import AuditReport, ServerAnswer
 from deltamcp.bench.cost import ServerListing
-from deltamcp.cli import audit, audit_page, install
+from deltamcp.cli.terminal import audit_page
+from deltamcp.cli.verbs import audit, install
 from deltamcp.client.configs import files
 from deltamcp.client.configs.files import ConfiguredServer
 from deltamcp.errors import ConfigurationError

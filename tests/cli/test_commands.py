@@ -21,7 +21,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.cli import arguments, call_tool, main, progress
+from deltamcp.cli import main
+from deltamcp.cli.terminal import arguments, progress
+from deltamcp.cli.verbs import call as call_tool
 from tests.support.command_line import BAR_AT_ONCE, PipedRun, assert_one_sentence, run, run_bytes, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM, ROOT

@@ -437,7 +437,7 @@ def test_a_file_that_changes_while_the_user_reads_is_not_written(home, monkeypat
         path.write_text("{}")
         return True
 
-    monkeypatch.setattr("deltamcp.cli.install.confirm", change_and_agree)
+    monkeypatch.setattr("deltamcp.cli.verbs.install.confirm", change_and_agree)
     with pytest.raises(SystemExit, match="2"):
         main(["install", "cursor"])
     assert "was changed meanwhile" in capsys.readouterr().err

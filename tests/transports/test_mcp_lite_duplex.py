@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deltamcp import Context
-from deltamcp.cli import http_options
+from deltamcp.cli.serving import network_options as http_options
 from deltamcp.errors import ConfigurationError
 from deltamcp.transports.mcp_lite_duplex import LiteDuplex
 from tests.support.command_line import assert_one_sentence, run

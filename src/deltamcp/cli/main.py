@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from deltamcp.cli.output import PrintableStream, print_error, print_traceback
+from deltamcp.cli.terminal.output import PrintableStream, print_error, print_traceback
 from deltamcp.errors import (
     CallFailedError,
     ConnectionLostError,
@@ -42,14 +42,14 @@ class Verb(NamedTuple):
 
 VERBS: Mapping[str, Verb] = MappingProxyType(
     {
-        "list": Verb("list_tools", "the tools of any MCP server"),
-        "describe": Verb("describe_tool", "one tool of any MCP server, whole"),
-        "call": Verb("call_tool", "call a tool of any MCP server"),
-        "redeem": Verb("redeem_promise", "the result of a call that a server goes on with"),
-        "resources": Verb("list_resources", "the resources of any MCP server, and its templates"),
-        "read": Verb("read_resource", "read a resource of any MCP server"),
-        "prompts": Verb("list_prompts", "the prompts of any MCP server"),
-        "prompt": Verb("get_prompt", "a prompt of any MCP server, filled in"),
+        "list": Verb("tools", "the tools of any MCP server"),
+        "describe": Verb("describe", "one tool of any MCP server, whole"),
+        "call": Verb("call", "call a tool of any MCP server"),
+        "redeem": Verb("redeem", "the result of a call that a server goes on with"),
+        "resources": Verb("resources", "the resources of any MCP server, and its templates"),
+        "read": Verb("read", "read a resource of any MCP server"),
+        "prompts": Verb("prompts", "the prompts of any MCP server"),
+        "prompt": Verb("prompt", "a prompt of any MCP server, filled in"),
         "login": Verb("login", "log in to a server that wants it"),
         "logout": Verb("logout", "forget the login at a server"),
         "secret": Verb("secret", "put a secret into your keyring, for configurations to name"),
@@ -63,7 +63,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "worker": Verb("worker", "run the promises of a server elsewhere than it serves", runs_author_code=True),
         "dev": Verb("dev", "run a server while you write it, with the MCP Inspector", runs_author_code=True),
         "stats": Verb("stats", "what the gateway saved a model, and what it cost"),
-        "token": Verb("make_token", "make a bearer token for a server of yours"),
+        "token": Verb("token", "make a bearer token for a server of yours"),
         "validate": Verb("validate", "check an operations.json and tell every fault in it"),
         "completion": Verb("completion", "a completion script for your shell"),
     }
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> None:
         words = ["--help"]
     verb = next((word for word in words if not word.startswith("-")), "")
     if verb == "bench":
-        from deltamcp.cli.bench import insert_target
+        from deltamcp.cli.verbs.bench import insert_target
 
         words = insert_target(words)
     with collection_paused():
@@ -142,5 +142,5 @@ def make_parser(verb_names: Collection[str]) -> argparse.ArgumentParser:
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks, and stderr"
         )
         if name in verb_names:
-            importlib.import_module(f"deltamcp.cli.{verb.module}").set_up(subparser)
+            importlib.import_module(f"deltamcp.cli.verbs.{verb.module}").set_up(subparser)
     return parser
