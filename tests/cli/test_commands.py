@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from deltamcp import tokens
 from deltamcp.cli import main
 from deltamcp.cli.terminal import arguments, progress
-from deltamcp.cli.verbs import call as call_tool
+from deltamcp.cli.verbs import call
 from tests.support.command_line import BAR_AT_ONCE, PipedRun, assert_one_sentence, run, run_bytes, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM, ROOT
@@ -1207,7 +1207,7 @@ def test_any_words_are_a_call_that_can_be_written_again_or_one_sentence(say, mon
     def instead(given: Any, words: list[str]) -> None:
         found.append(arguments.parse_call(words, "Usage."))
 
-    monkeypatch.setattr(call_tool, "run", instead)
+    monkeypatch.setattr(call, "run", instead)
     done = say("call", *words, stdin='{"from": "stdin"}')
 
     if found:

@@ -398,7 +398,7 @@ def test_the_process_of_a_gateway_is_set_up_as_that_of_a_server(tmp_path, monkey
 
     set_up: list[bool] = []
     monkeypatch.setattr(
-        "deltamcp.cli.verbs.serve.dedicate_process", lambda _, loads_modules: set_up.append(loads_modules)
+        "deltamcp.cli.serving.serve_command.dedicate_process", lambda _, loads_modules: set_up.append(loads_modules)
     )
     monkeypatch.setattr(deltamcp.transports.uvicorn_server.HttpServer, "run", lambda *_: None)
     monkeypatch.setattr(deltamcp.transports.grpc_server.GrpcServer, "run", lambda *_: None)

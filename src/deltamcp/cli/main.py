@@ -31,11 +31,13 @@ from deltamcp.version import VERSION
 class Verb(NamedTuple):
     """A command: its module, which is imported only to run it, and its help line.
 
-    The module has `set_up(parser)`, which adds the command's options and sets `run`, and `run(args)`.
+    The module has `set_up(parser)`, which adds the command's options and sets `run`, the function that runs it.
     """
 
     module: str
     help: str
+    set_up: str = "set_up"
+    """The function of the module, where it has several commands."""
     runs_author_code: bool = False
     """Whether the stderr of the command is that of an author's program, which may write what it likes."""
 
@@ -43,21 +45,21 @@ class Verb(NamedTuple):
 VERBS: Mapping[str, Verb] = MappingProxyType(
     {
         "list": Verb("tools", "the tools of any MCP server"),
-        "describe": Verb("describe", "one tool of any MCP server, whole"),
+        "describe": Verb("tools", "one tool of any MCP server, whole", "set_up_describe"),
         "call": Verb("call", "call a tool of any MCP server"),
         "redeem": Verb("redeem", "the result of a call that a server goes on with"),
         "resources": Verb("resources", "the resources of any MCP server, and its templates"),
-        "read": Verb("read", "read a resource of any MCP server"),
+        "read": Verb("resources", "read a resource of any MCP server", "set_up_read"),
         "prompts": Verb("prompts", "the prompts of any MCP server"),
-        "prompt": Verb("prompt", "a prompt of any MCP server, filled in"),
+        "prompt": Verb("prompts", "a prompt of any MCP server, filled in", "set_up_prompt"),
         "login": Verb("login", "log in to a server that wants it"),
-        "logout": Verb("logout", "forget the login at a server"),
+        "logout": Verb("login", "forget the login at a server", "set_up_logout"),
         "secret": Verb("secret", "put a secret into your keyring, for configurations to name"),
         "bench": Verb("bench", "measure any server, or this library over a corpus"),
         "audit": Verb("audit", "what your servers cost a model now, and would behind the gateway"),
         "gateway": Verb("gateway", "put your servers behind one that costs the model little", runs_author_code=True),
         "install": Verb("install", "put the servers of a host behind the gateway"),
-        "uninstall": Verb("uninstall", "undo install"),
+        "uninstall": Verb("install", "undo install", "set_up_uninstall"),
         "serve": Verb("serve", "run a server written in Python, or an operations.json", runs_author_code=True),
         "approve": Verb("approve", "what changed in the servers behind the gateway, to be approved or rejected"),
         "worker": Verb("worker", "run the promises of a server elsewhere than it serves", runs_author_code=True),
@@ -142,5 +144,5 @@ def make_parser(verb_names: Collection[str]) -> argparse.ArgumentParser:
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks, and stderr"
         )
         if name in verb_names:
-            importlib.import_module(f"deltamcp.cli.verbs.{verb.module}").set_up(subparser)
+            getattr(importlib.import_module(f"deltamcp.cli.verbs.{verb.module}"), verb.set_up)(subparser)
     return parser

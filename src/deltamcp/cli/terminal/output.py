@@ -25,6 +25,9 @@ _TERMINAL_CONTROL = re.compile(f"\r(?!\n)|[\u2028\u2029{HIDDEN_CLASS}]")
 _FRAME = re.compile(r'[ |]*File "')
 """The beginning of a frame in a traceback, also in that of a group of exceptions."""
 _MAX_SENTENCE_CHARS = 2000
+_MAX_SUGGESTIONS = 3
+_MIN_SCORE = 65
+"""How similar a name is to a suggested one, of 100."""
 _DEFAULT_WIDTH = 200
 """Columns of output that does not go to a terminal."""
 
@@ -180,3 +183,15 @@ def shorten(text: str) -> str:
 def printable_text(text: str) -> str:
     """Replaces the characters with which a server's text could control the terminal or reverse the writing."""
     return _TERMINAL_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def suggest(name: str, names: Iterable[str], prefix: str = "") -> str:
+    """Returns the end of a sentence: `; did you mean ...?`, or a full stop if no name is similar.
+
+    Args:
+        prefix: what stands before every name, such as the dashes of options, which would make all names similar.
+    """
+    from rapidfuzz import process  # 30 ms to import, needed only where a name is wrong
+
+    extracted = process.extract(name, list(names), limit=_MAX_SUGGESTIONS, score_cutoff=_MIN_SCORE)
+    return f"; did you mean {' or '.join(prefix + match for match, *_ in extracted)}?" if extracted else "."

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from deltamcp.cli.terminal.output import print_notice
-from deltamcp.cli.terminal.suggestion import suggest
+from deltamcp.cli.terminal.output import print_notice, suggest
 from deltamcp.client.configs import files
 from deltamcp.client.configs.files import DISABLED, UNTRUSTED, ConfiguredServer
 from deltamcp.client.target import (

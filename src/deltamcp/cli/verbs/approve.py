@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from deltamcp.cli.terminal.output import print_line
-from deltamcp.cli.terminal.suggestion import suggest
+from deltamcp.cli.terminal.output import print_line, suggest
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.trust import review
 from deltamcp.gateway.trust.approvals import Approvals

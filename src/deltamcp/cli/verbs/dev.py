@@ -12,10 +12,9 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from deltamcp.cli.serving import log
+from deltamcp.cli.serving.serve_command import ServeCommand, add_target_options, make_process
 from deltamcp.cli.serving.server_target import ServerTarget
 from deltamcp.cli.terminal.output import print_notice
-from deltamcp.cli.verbs import serve
-from deltamcp.cli.verbs.serve import ServeCommand
 from deltamcp.errors import ConfigurationError
 
 INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
@@ -31,13 +30,13 @@ _STOP_SECONDS = 5.0
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
-    serve.add_target_options(verb)
+    add_target_options(verb)
     verb.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     npx = _find_npx()
-    process, port = serve.make_process(
+    process, port = make_process(
         ServeCommand(
             source=ServerTarget(args.target, args.disclosure, args.prefix),
             log=log.read_options(args),

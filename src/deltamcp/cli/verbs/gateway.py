@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp.cli.serving import log
+from deltamcp.cli.serving.serve_command import add_serving_options, serve
 from deltamcp.cli.terminal import targets
-from deltamcp.cli.terminal.suggestion import suggest
-from deltamcp.cli.verbs import serve
+from deltamcp.cli.terminal.output import suggest
 from deltamcp.client.configs import files
 from deltamcp.client.configs.hosts import installed_folder
 from deltamcp.client.target import is_python_file, served_command
@@ -156,7 +156,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         "--check", action="store_true", help="start every server once, tell how that went and what it costs, and end"
     )
     log.add_options(verb)
-    serve.add_serving_options(verb)
+    add_serving_options(verb)
     targets.add_words_argument(verb, "CONFIG")
 
     def run(args: argparse.Namespace) -> None:
@@ -167,7 +167,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
             run_check(source.read())
         else:
-            serve.serve(args, source)
+            serve(args, source)
 
     verb.set_defaults(run=run)
 

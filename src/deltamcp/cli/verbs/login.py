@@ -1,4 +1,4 @@
-"""`delta-mcp login` has the user log in to a server; the other verbs offer it where a server wants it."""
+"""`delta-mcp login` has the user log in to a server, as other verbs offer where it wants that; `logout` forgets it."""
 
 import argparse
 import asyncio
@@ -13,6 +13,7 @@ from deltamcp.client.oauth.challenge import read_bearer_challenge
 from deltamcp.client.oauth.login_page import LoginPage
 from deltamcp.client.oauth.metadata import covers
 from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
+from deltamcp.client.oauth.server_access import ServerAccess
 from deltamcp.errors import ConfigurationError, UnauthorizedError
 
 _MAX_NAMED_SCOPES = 10
@@ -134,3 +135,19 @@ async def _connect(args: argparse.Namespace, target: list[str], url: str, auth: 
         if "tools" in client.server.capabilities:
             await client.tools()  # some servers let everybody connect, and want a login for anything else
     return await auth.token_source(url).token() is not None
+
+
+def set_up_logout(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("target", metavar="TARGET", help="a URL, or the name of an entry with one")
+    verb.set_defaults(run=run_logout)
+
+
+def run_logout(args: argparse.Namespace) -> None:
+    url = targets.find_url([args.target])
+    forgotten = asyncio.run(ServerAccess(OAuth(), url).forget())
+    if forgotten.problem:
+        print_notice(f"delta-mcp: The login is forgotten here, and may still work: {forgotten.problem}")
+    if forgotten.was_stored:
+        print_line(f"Logged out of {url}")
+    else:
+        print_line(f"There was no login at {url}")

@@ -1,16 +1,23 @@
-"""`delta-mcp list` prints a server's tools, one per line, and what they cost in tokens.
+"""`delta-mcp list` prints a server's tools and what they cost in tokens; `delta-mcp describe` prints one of them whole.
 
-A server of this library tells the client every operation, also those that a host reaches only by meta-tools.
+Of a list each tool is a line. A server of this library tells the client every operation, also those that a host reaches
+only by meta-tools.
 """
 
 import argparse
+import asyncio
 from typing import TYPE_CHECKING
 
+from deltamcp import tokens
 from deltamcp.bench.cost import count_index_tokens
+from deltamcp.catalog import tool_text
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.catalog.disclosure import definition_tokens
 from deltamcp.cli.terminal import output, targets
+from deltamcp.cli.terminal.progress import ProgressBar
 from deltamcp.cli.terminal.server_listing import print_listing, server_summary
 from deltamcp.client.options import ClientOptions
+from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:
@@ -79,3 +86,28 @@ async def _fetch_host_names(args: argparse.Namespace, target: list[str]) -> set[
     """Asks the server once more, as a host does: what it lists depends on what the client declares."""
     async with targets.make_client(args, target, timeout=targets.LIST_SECONDS, progressive=False) as client:
         return {tool.name for tool in await client.tools()}
+
+
+def set_up_describe(verb: argparse.ArgumentParser) -> None:
+    targets.set_up_verb(verb, "delta-mcp describe [OPTIONS] TARGET... TOOL", "TARGET TOOL", run_describe)
+
+
+def run_describe(args: argparse.Namespace, words: list[str]) -> None:
+    if len(words) < 2:
+        raise ConfigurationError("Usage: delta-mcp describe TARGET... TOOL; delta-mcp list TARGET... names the tools.")
+    with ProgressBar("Waiting for the server"), targets.explain_word(words, words[-1], "tool"):
+        definition = asyncio.run(_fetch_definition(args, words[:-1], words[-1]))
+    if args.json:
+        output.print_json(definition)
+        return
+    text = tool_text.full_text(definition, visible_line(words[-1]))
+    output.print_text(text)
+    figures = f"{tokens.count(text):,} tokens so, {definition_tokens(definition):,} in full"
+    console = output.make_console()
+    console.print()
+    console.print(f"{figures}.", style="dim")
+
+
+async def _fetch_definition(args: argparse.Namespace, target: list[str], tool: str) -> dict[str, JSON]:
+    async with targets.make_client(args, target, timeout=targets.LIST_SECONDS) as client:
+        return (await client.describe(tool))[0]

@@ -6,9 +6,9 @@ import contextlib
 import os
 import signal
 
-from deltamcp.cli.serving import log, state_keys, tracing
+from deltamcp.cli.serving import log, monitoring_options, state_keys
+from deltamcp.cli.serving.serve_command import add_store_option, add_target_options
 from deltamcp.cli.serving.server_target import load
-from deltamcp.cli.verbs import serve
 from deltamcp.errors import ConfigurationError
 from deltamcp.promises.runner import DEFAULT_CONCURRENCY
 from deltamcp.runtime.process import dedicate_process
@@ -16,8 +16,8 @@ from deltamcp.server import DeltaServer
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
-    serve.add_target_options(verb)
-    serve.add_store_option(verb, "the Redis server whose promises to run, instead of the server's own: redis://")
+    add_target_options(verb)
+    add_store_option(verb, "the Redis server whose promises to run, instead of the server's own: redis://")
     state_keys.add_options(verb)
     verb.add_argument(
         "--concurrency",
@@ -26,7 +26,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"how many promises to run at once (default {DEFAULT_CONCURRENCY})",
     )
-    tracing.add_options(verb)
+    monitoring_options.add_tracing_option(verb)
     verb.set_defaults(run=run)
 
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
     log.configure_log(options)
     server = _load_configured(args)
     if args.tracing:
-        tracing.trace_calls(server)
+        monitoring_options.trace_calls(server)
     asyncio.run(_run_promises(server, options))
 
 
