@@ -116,3 +116,7 @@ def test_no_folder_is_crowded_but_those_that_wait_to_be_divided():
 def test_what_users_call_by_name_is_as_recorded():
     """If a name changes on purpose, `python -m tests.support.public_names` records it, and CHANGELOG.md tells it."""
     assert public_names() == json.loads(RECORD.read_text())
+
+
+def test_nothing_installed_knows_of_data_beside_the_repository():
+    assert [path for path in SOURCE.rglob("*.py") if re.search(r"\.\./shared|DELTA_MCP_SHARED", path.read_text())] == []

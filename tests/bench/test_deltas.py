@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from deltamcp.bench import deltas, other_deltas
-from deltamcp.bench.series import State
+from bench.corpora import deltas, other_deltas
+from bench.corpora.series import State
+from tests.support.paths import ROOT
 
 KEYS = [
     "series",
@@ -25,7 +26,7 @@ KEYS = [
 
 def command(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "deltamcp", "bench", "deltas", *arguments], capture_output=True, text=True
+        [sys.executable, "-m", "bench", "deltas", *arguments], capture_output=True, text=True, cwd=ROOT
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

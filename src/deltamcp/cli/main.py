@@ -55,7 +55,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "login": Verb("login", "log in to a server that wants it"),
         "logout": Verb("login", "forget the login at a server", "set_up_logout"),
         "secret": Verb("secret", "put a secret into your keyring, for configurations to name"),
-        "bench": Verb("bench", "measure any server, or this library over a corpus"),
+        "bench": Verb("bench", "measure any server: latency, tokens, bytes"),
         "audit": Verb("audit", "what your servers cost a model now, and would behind the gateway"),
         "gateway": Verb("gateway", "put your servers behind one that costs the model little", runs_author_code=True),
         "install": Verb("install", "put the servers of a host behind the gateway"),
@@ -96,10 +96,6 @@ def main(arguments: list[str] | None = None) -> None:
     if words == ["help"]:
         words = ["--help"]
     verb = next((word for word in words if not word.startswith("-")), "")
-    if verb == "bench":
-        from deltamcp.cli.verbs.bench import insert_target
-
-        words = insert_target(words)
     with collection_paused():
         args = make_parser([verb]).parse_args(words)
     gc.freeze()  # modules stay, so that no later search needs to look through them

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from deltamcp.bench.cost import Cost, ServerListing, count_together
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.cli.serving import log
 from deltamcp.cli.serving.log import LogOptions
@@ -14,6 +13,7 @@ from deltamcp.cli.terminal import output
 from deltamcp.cli.terminal.progress import ProgressBar
 from deltamcp.client.configs.files import DISABLED
 from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.costs.cost import Cost, ServerListing, count_together
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_file import GatewayFile

@@ -3,9 +3,9 @@
 import html
 from collections.abc import Iterable
 
-from deltamcp.bench.audit import AuditedServer, AuditReport, HostCost, uncounted_sentences
-from deltamcp.bench.cost import Cost, ToolCost
 from deltamcp.cli.terminal.output import printable_text
+from deltamcp.costs.audit import AuditedServer, AuditReport, HostCost, uncounted_sentences
+from deltamcp.costs.cost import Cost, ToolCost
 
 LARGEST_TOOLS = 15
 _ROW_HEIGHT, _BAR_HEIGHT, _LABEL_CHARS = 62, 11, 26

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from deltamcp.bench.audit import AskServer, AuditReport, ServerAnswer, audit, uncounted_sentences, unique_servers
-from deltamcp.bench.cost import Cost
 from deltamcp.cli.terminal import output, targets
 from deltamcp.cli.terminal.progress import ProgressBar
 from deltamcp.client.configs import files
 from deltamcp.client.configs.files import ConfiguredServer
+from deltamcp.costs.audit import AskServer, AuditReport, ServerAnswer, audit, uncounted_sentences, unique_servers
+from deltamcp.costs.cost import Cost
 from deltamcp.errors import ConfigurationError
 
 DEFAULT_SECONDS = 30.0

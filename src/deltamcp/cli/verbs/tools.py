@@ -9,7 +9,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from deltamcp import tokens
-from deltamcp.bench.cost import count_index_tokens
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.clean_text import visible_line
 from deltamcp.catalog.disclosure import definition_tokens
@@ -17,6 +16,7 @@ from deltamcp.cli.terminal import output, targets
 from deltamcp.cli.terminal.progress import ProgressBar
 from deltamcp.cli.terminal.server_listing import print_listing, server_summary
 from deltamcp.client.options import ClientOptions
+from deltamcp.costs.cost import count_index_tokens
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from bench.corpora import other_deltas
+from bench.corpora.other_deltas import GCF_PACKAGE
+from bench.corpora.series import Series, State, read
 from deltamcp import tokens
-from deltamcp.bench import other_deltas
-from deltamcp.bench.figures import Figures, align
-from deltamcp.bench.other_deltas import GCF_PACKAGE
-from deltamcp.bench.series import Series, State, read
 from deltamcp.client.reply import Reply
 from deltamcp.client.result_cache import ResultCache
+from deltamcp.costs.target import Figures, align
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey

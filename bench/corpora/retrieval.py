@@ -8,15 +8,15 @@ from itertools import cycle
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from bench.corpora.tokens import make_operation
+from bench.corpora.tool_corpus import Corpus, Entry, Query, QuerySet, read
 from deltamcp import tokens
-from deltamcp.bench.corpus import Corpus, Entry, Query, QuerySet, read
-from deltamcp.bench.figures import Figures
-from deltamcp.bench.tokens import make_operation
 from deltamcp.catalog import discovery
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.search.index import SearchIndex
 from deltamcp.catalog.view import SharedItems, View
+from deltamcp.costs.target import Figures
 
 T = TypeVar("T")
 Rankings: TypeAlias = list[list[str]]
@@ -38,11 +38,13 @@ METHOD = (
 )
 
 
-def run(data: Path) -> Figures:
+def run(data: Path, progress: Callable[[str], None] = lambda _: None) -> Figures:
     """Measures the search over the corpus in `data`."""
     corpus = read(data)
     texts = [query.text for each in corpus.sets for query in each.queries]
+    progress("quality")
     summary = _measure_quality(corpus)
+    progress("speed")
     summary |= _measure_speed(large_catalogue(corpus), texts)
     provenance = {name: "computed" if name.startswith("macro") else "measured" for name in summary}
     return {"summary": summary, "provenance": provenance, "method": METHOD, "python": platform.python_version()}

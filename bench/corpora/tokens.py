@@ -8,9 +8,8 @@ from statistics import fmean
 
 import msgspec
 
+from bench.corpora.tool_corpus import Entry, read
 from deltamcp import tokens
-from deltamcp.bench.corpus import Entry, read
-from deltamcp.bench.figures import Figures
 from deltamcp.catalog import discovery, tool_text
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure, definition_tokens
@@ -18,6 +17,7 @@ from deltamcp.catalog.meta_tools import DetailLevel
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View
 from deltamcp.context import Context
+from deltamcp.costs.target import Figures
 from deltamcp.errors import DeltaError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Kind, Surface
@@ -39,13 +39,14 @@ METHOD = (
 )
 
 
-def run(data: Path) -> Figures:
+def run(data: Path, progress: Callable[[str], None] = lambda _: None) -> Figures:
     """Counts tokens over the tools in `data`, and over Delta-MCP's six demo tools if their file lies beside it."""
     entries = list(read(data).servers)
-    random.Random(0).shuffle(entries)  # noqa: S311 - the same order every time
+    random.Random(0).shuffle(entries)
     view, rejected = _make_catalogue(entries)
     rejected |= _find_unserved(view)
     operations = list(view.operations.values())
+    progress("counting")
     full = [definition_tokens(_own_definition(operation)) for operation in operations]
     surfaces = {size: _surface_tokens(entries, size) for size in SIZES}
     of_84 = _make_catalogue(entries[:84])[0]

@@ -3,17 +3,17 @@
 import gzip
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
-from deltamcp.bench.cost import ServerListing, count_index_tokens, count_together
-from deltamcp.bench.figures import Figures, align
 from deltamcp.catalog.clean_text import visible_line
 from deltamcp.catalog.disclosure import Disclosure, definition_tokens
 from deltamcp.client.client import DeltaClient
+from deltamcp.costs.cost import ServerListing, count_index_tokens, count_together
 from deltamcp.values import JSON
 from deltamcp.wire.codecs import CODECS
 
+Figures: TypeAlias = dict[str, Any]
 Connect: TypeAlias = Callable[..., DeltaClient]
 """Makes a client of the server; `progressive` says whether the client declares Delta-MCP's extension."""
 OnStep: TypeAlias = Callable[[str], None]
@@ -151,3 +151,15 @@ def table(report: Figures) -> str:
 
 def _count_table(title: str, keys: tuple[str, ...], figures: Figures) -> list[str]:
     return align([(title, *keys), *((name, *(f"{counts[key]:,}" for key in keys)) for name, counts in figures.items())])
+
+
+def align(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
+    """Lays cells out in columns, two spaces apart; the columns numbered in `left` are left-aligned, others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

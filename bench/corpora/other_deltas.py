@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jsonpatch
 
-from deltamcp.bench.series import State
+from bench.corpora.series import State
 from deltamcp.deltas.keys import key_rank, unique_values
 from deltamcp.results.pagination import find_rows
 from deltamcp.values import JSON
