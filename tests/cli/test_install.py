@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from deltamcp.cli.main import main
-from deltamcp.client.configs import files, jsonc_edit
 from deltamcp.client.connect import connect
-from deltamcp.gateway.installation.installation import editor_for, members_at
+from deltamcp.hosts import files, jsonc_edit
+from deltamcp.hosts.installation import editor_for, members_at
 from tests.support.command_line import run_on_terminal
 from tests.support.host_files import CLAUDE_CODE, CODEX, CURSOR, GEMINI_CLI, HOST_SAMPLES, KEY, VSCODE, HostSample
 

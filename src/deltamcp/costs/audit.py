@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp import tokens
-from deltamcp.client.configs.files import ConfiguredServer
-from deltamcp.client.configs.hosts import host_id
 from deltamcp.costs.cost import METHOD, Cost, ServerListing, ToolCost, count_costs, count_together
+from deltamcp.hosts.files import ConfiguredServer
+from deltamcp.hosts.hosts import host_id
 from deltamcp.runtime.secrets import Secrets
 from deltamcp.upstreams.upstream_secrets import entry_values
 from deltamcp.values import JSON

@@ -11,7 +11,6 @@ from deltamcp.cli.serving import log
 from deltamcp.cli.serving.log import LogOptions
 from deltamcp.cli.terminal import output
 from deltamcp.cli.terminal.progress import ProgressBar
-from deltamcp.client.configs.files import DISABLED
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.costs.cost import Cost, ServerListing, count_together
 from deltamcp.errors import ConfigurationError, DeltaError
@@ -21,6 +20,7 @@ from deltamcp.gateway.trust.approvals import Approvals, load
 from deltamcp.gateway.trust.imitation import compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import approve_command, review
 from deltamcp.gateway.upstream_items import is_offered
+from deltamcp.hosts.files import DISABLED
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.upstreams.upstream_secrets import UpstreamSecrets

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from deltamcp.client.configs.variables import find_references
-from deltamcp.gateway.installation.installation import decode, editor_for
+from deltamcp.hosts.installation import decode, editor_for
+from deltamcp.hosts.variables import find_references
 from deltamcp.runtime.secrets import Secrets, is_secret_name, shell_words
 from deltamcp.values import JSON
 

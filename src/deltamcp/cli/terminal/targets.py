@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from deltamcp.cli.terminal.output import print_notice, suggest
-from deltamcp.client.configs import files
-from deltamcp.client.configs.files import DISABLED, UNTRUSTED, ConfiguredServer
 from deltamcp.client.target import (
     Address,
     GrpcAddress,
@@ -28,6 +26,8 @@ from deltamcp.client.target import (
     served_command,
 )
 from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
+from deltamcp.hosts import files
+from deltamcp.hosts.files import DISABLED, UNTRUSTED, ConfiguredServer
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:

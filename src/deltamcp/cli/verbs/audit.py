@@ -13,11 +13,11 @@ import msgspec
 
 from deltamcp.cli.terminal import output, targets
 from deltamcp.cli.terminal.progress import ProgressBar
-from deltamcp.client.configs import files
-from deltamcp.client.configs.files import ConfiguredServer
 from deltamcp.costs.audit import AskServer, AuditReport, ServerAnswer, audit, uncounted_sentences, unique_servers
 from deltamcp.costs.cost import Cost
 from deltamcp.errors import ConfigurationError
+from deltamcp.hosts import files
+from deltamcp.hosts.files import ConfiguredServer
 
 DEFAULT_SECONDS = 30.0
 LARGEST_TOOLS = 10

@@ -15,13 +15,13 @@ from deltamcp.cli.serving import log
 from deltamcp.cli.serving.serve_command import add_serving_options, serve
 from deltamcp.cli.terminal import targets
 from deltamcp.cli.terminal.output import suggest
-from deltamcp.client.configs import files
-from deltamcp.client.configs.hosts import installed_folder
 from deltamcp.client.target import is_python_file, served_command
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_file import DEFAULT_RESULTS, GatewayFile, SkippedServer, read_gateway_file
 from deltamcp.gateway.upstream_name import name_address, name_command
+from deltamcp.hosts import files
+from deltamcp.hosts.hosts import installed_folder
 from deltamcp.results.policy import ResultPolicy, merge_policies
 from deltamcp.runtime.garbage_collection import collection_paused
 from deltamcp.runtime.user_folders import user_folder

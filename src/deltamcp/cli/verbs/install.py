@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from deltamcp.cli.terminal.file_change import confirm, name_file, print_change
 from deltamcp.cli.terminal.output import print_line, suggest
-from deltamcp.client.configs.hosts import HOST_FILES, HostFile, Machine, host_id, installed_folder
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.installation.install_plan import InstallPlan, InstallPlanner, ServerChoice, host_files
-from deltamcp.gateway.installation.installation import Installation, MovedServers, Undone, digest_of, undo
-from deltamcp.gateway.installation.installation_store import InstallationStore, write_host_file
-from deltamcp.gateway.installation.installed_gateway import gateway_path, read_file, servers_path
-from deltamcp.gateway.installation.permission_rules import PermissionRule
+from deltamcp.hosts.hosts import HOST_FILES, HostFile, Machine, host_id, installed_folder
+from deltamcp.hosts.install_plan import InstallPlan, InstallPlanner, ServerChoice, host_files
+from deltamcp.hosts.installation import Installation, MovedServers, Undone, digest_of, undo
+from deltamcp.hosts.installation_store import InstallationStore, write_host_file
+from deltamcp.hosts.installed_gateway import gateway_path, read_file, servers_path
+from deltamcp.hosts.permission_rules import PermissionRule
 from deltamcp.runtime.own_files import replace_own_file
 
 HOST_IDS = tuple(dict.fromkeys(host_id(host_file.host) for host_file in HOST_FILES))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.client.configs import files, jsonc
-from deltamcp.client.configs.files import DISABLED, ConfiguredServer
-from deltamcp.client.configs.hosts import HOST_FILES, HostFile
 from deltamcp.errors import ConfigurationError
+from deltamcp.hosts import files, jsonc
+from deltamcp.hosts.files import DISABLED, ConfiguredServer
+from deltamcp.hosts.hosts import HOST_FILES, HostFile
 from tests.support.strategies import any_json
 
 SERVER = {"command": "npx", "args": ["-y", "thing"], "env": {"KEY": "value"}}

@@ -10,9 +10,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from deltamcp.client.configs import jsonc
-from deltamcp.client.configs.entries import normalize_entry, to_text
-from deltamcp.client.configs.hosts import (
+from deltamcp.errors import ConfigurationError
+from deltamcp.hosts import jsonc
+from deltamcp.hosts.entries import normalize_entry, to_text
+from deltamcp.hosts.hosts import (
     HOST_FILES,
     MCP_SERVERS_KEY,
     SERVER_KEYS,
@@ -22,9 +23,8 @@ from deltamcp.client.configs.hosts import (
     is_project_file,
     relative_path,
 )
-from deltamcp.client.configs.server_maps import find_server_maps
-from deltamcp.client.configs.variables import VariableExpander
-from deltamcp.errors import ConfigurationError
+from deltamcp.hosts.server_maps import find_server_maps
+from deltamcp.hosts.variables import VariableExpander
 from deltamcp.values import JSON
 
 MAX_FILE_BYTES = 32 * 1024 * 1024

@@ -4,11 +4,11 @@ import re
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from deltamcp.client.configs.entries import normalize_entry
-from deltamcp.client.configs.files import DISABLED
-from deltamcp.client.configs.variables import find_references
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.installation.host_entry import starts_gateway
+from deltamcp.hosts.entries import normalize_entry
+from deltamcp.hosts.files import DISABLED
+from deltamcp.hosts.host_entry import starts_gateway
+from deltamcp.hosts.variables import find_references
 from deltamcp.runtime.user_keyring import load_secret
 from deltamcp.values import JSON
 

@@ -9,20 +9,20 @@ import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.client.configs import files
-from deltamcp.client.configs.entries import normalize_entry
-from deltamcp.client.configs.hosts import HOST_FILES, HostFile, Machine, host_id
-from deltamcp.client.configs.variables import VariableExpander
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.installation.host_entry import find_program, make_entry, starts_gateway
-from deltamcp.gateway.installation.install_plan import InstallPlanner, ServerChoice, host_files
-from deltamcp.gateway.installation.installation import decode, editor_for, undo
-from deltamcp.gateway.installation.movable_servers import (
+from deltamcp.hosts import files
+from deltamcp.hosts.entries import normalize_entry
+from deltamcp.hosts.host_entry import find_program, make_entry, starts_gateway
+from deltamcp.hosts.hosts import HOST_FILES, HostFile, Machine, host_id
+from deltamcp.hosts.install_plan import InstallPlanner, ServerChoice, host_files
+from deltamcp.hosts.installation import decode, editor_for, undo
+from deltamcp.hosts.movable_servers import (
     Restrictions,
     may_need_login,
     read_restrictions,
     reason_to_stay,
 )
+from deltamcp.hosts.variables import VariableExpander
 
 ENTRY = {"command": "npx", "args": ["-y", "thing"], "env": {"KEY": "value"}}
 
@@ -139,7 +139,7 @@ def test_a_server_that_needs_its_host_stays(entry, reason):
 
 
 def test_a_server_whose_input_is_in_the_keyring_moves(monkeypatch):
-    monkeypatch.setattr("deltamcp.gateway.installation.movable_servers.load_secret", {"k": "v"}.get)
+    monkeypatch.setattr("deltamcp.hosts.movable_servers.load_secret", {"k": "v"}.get)
     assert reason_to_stay({"command": "x", "env": {"K": "${input:k}"}}) is None
     assert reason_to_stay({"command": "x", "env": {"K": "${input:other}"}}) is not None
 
@@ -243,7 +243,7 @@ def test_the_moved_servers_are_read_as_the_host_reads_them(name, folders):
 def test_an_edit_that_does_not_give_the_expected_value_is_refused(folders, monkeypatch):
     host_file = next(one for one in HOST_FILES if one.host == "Cursor")
     path = folders.home / ".cursor" / "mcp.json"
-    monkeypatch.setattr("deltamcp.client.configs.jsonc_edit.edit_members", lambda text, *_: text)
+    monkeypatch.setattr("deltamcp.hosts.jsonc_edit.edit_members", lambda text, *_: text)
     planner = InstallPlanner(host_file, path, folders.machine(), ServerChoice())
     with pytest.raises(ConfigurationError, match="cannot be edited safely"):
         planner.plan(b'{"mcpServers": {"a": {"command": "x"}}}', None)

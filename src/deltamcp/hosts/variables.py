@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deltamcp.client.configs.hosts import Machine
+from deltamcp.hosts.hosts import Machine
 from deltamcp.runtime.user_keyring import load_secret
 
 _KEYRING, _INPUT = "keyring:", "input:"

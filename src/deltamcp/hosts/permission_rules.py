@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from deltamcp.client.configs.files import read_document
-from deltamcp.client.configs.hosts import Machine
 from deltamcp.errors import ConfigurationError
+from deltamcp.hosts.files import read_document
+from deltamcp.hosts.hosts import Machine
 from deltamcp.values import JSON
 
 Effect = Literal["deny", "ask", "allow", "hook", "list"]

@@ -8,18 +8,17 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from deltamcp.client.configs import jsonc_edit
-from deltamcp.client.configs.hosts import (
+from deltamcp.errors import ConfigurationError
+from deltamcp.hosts import jsonc_edit
+from deltamcp.hosts.host_entry import find_program, make_entry
+from deltamcp.hosts.hosts import (
     HOST_FILES,
     HostFile,
     Machine,
     host_id,
     is_project_file,
 )
-from deltamcp.client.configs.server_maps import ServerMap, find_server_maps
-from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.installation.host_entry import find_program, make_entry
-from deltamcp.gateway.installation.installation import (
+from deltamcp.hosts.installation import (
     Installation,
     MovedServers,
     check_edit,
@@ -32,15 +31,16 @@ from deltamcp.gateway.installation.installation import (
     with_members,
     without_empty,
 )
-from deltamcp.gateway.installation.installed_gateway import gateway_path, make_files, read_file, servers_path
-from deltamcp.gateway.installation.movable_servers import (
+from deltamcp.hosts.installed_gateway import gateway_path, make_files, read_file, servers_path
+from deltamcp.hosts.movable_servers import (
     Restrictions,
     approval_keys,
     may_need_login,
     read_restrictions,
     reason_to_stay,
 )
-from deltamcp.gateway.installation.permission_rules import PermissionRule, denied_tools, find_rules
+from deltamcp.hosts.permission_rules import PermissionRule, denied_tools, find_rules
+from deltamcp.hosts.server_maps import ServerMap, find_server_maps
 from deltamcp.values import JSON
 
 ENTRY_NAME, PROJECT_ENTRY_NAME, LOCAL_ENTRY_NAME = "delta-mcp", "delta-mcp-project", "delta-mcp-local"

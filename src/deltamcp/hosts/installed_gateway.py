@@ -7,10 +7,10 @@ from typing import Any
 
 import tomlkit
 
-from deltamcp.client.configs import jsonc_edit, toml_edit
-from deltamcp.client.configs.hosts import MCP_SERVERS_KEY, installed_folder
-from deltamcp.gateway.installation.installation import MovedServers, decode, members_at
-from deltamcp.gateway.installation.movable_servers import Restrictions
+from deltamcp.hosts import jsonc_edit, toml_edit
+from deltamcp.hosts.hosts import MCP_SERVERS_KEY, installed_folder
+from deltamcp.hosts.installation import MovedServers, decode, members_at
+from deltamcp.hosts.movable_servers import Restrictions
 from deltamcp.values import JSON
 
 _SERVERS_KEYS = (MCP_SERVERS_KEY,)

@@ -7,8 +7,8 @@ import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.client.configs import toml_edit
 from deltamcp.errors import ConfigurationError
+from deltamcp.hosts import toml_edit
 
 CODEX = '''\
 # Codex

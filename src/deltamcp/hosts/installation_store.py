@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from deltamcp.client.configs.files import MAX_FILE_BYTES
-from deltamcp.client.configs.hosts import host_id
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.installation.installation import Installation
+from deltamcp.hosts.files import MAX_FILE_BYTES
+from deltamcp.hosts.hosts import host_id
+from deltamcp.hosts.installation import Installation
 from deltamcp.runtime.own_files import read_own_file, replace_own_file
 from deltamcp.runtime.user_folders import user_folder
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.client.configs import jsonc_edit
 from deltamcp.errors import ConfigurationError
+from deltamcp.hosts import jsonc_edit
 from tests.support.strategies import any_json
 
 NEW = {"command": "/bin/delta-mcp", "args": ["gateway", "x"]}

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from deltamcp.client.configs import jsonc_edit, toml_edit
-from deltamcp.client.configs.entries import normalize_entry
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.installation.host_entry import starts_gateway
+from deltamcp.hosts import jsonc_edit, toml_edit
+from deltamcp.hosts.entries import normalize_entry
+from deltamcp.hosts.host_entry import starts_gateway
 from deltamcp.values import JSON
 
 

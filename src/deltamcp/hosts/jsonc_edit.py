@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from deltamcp.client.configs import jsonc
 from deltamcp.errors import ConfigurationError
+from deltamcp.hosts import jsonc
 from deltamcp.values import JSON
 
 _BLANK = re.compile(r"(?:[\s\ufeff]++|//[^\n]*+|/\*.*?\*/)*+", re.DOTALL)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.client.configs.hosts import Machine
-from deltamcp.gateway.installation.permission_rules import denied_tools, find_rules, match_claude_rule
+from deltamcp.hosts.hosts import Machine
+from deltamcp.hosts.permission_rules import denied_tools, find_rules, match_claude_rule
 
 
 @pytest.mark.parametrize(

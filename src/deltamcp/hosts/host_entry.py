@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deltamcp.client.configs.entries import normalize_entry
-from deltamcp.client.configs.variables import find_references
+from deltamcp.hosts.entries import normalize_entry
+from deltamcp.hosts.variables import find_references
 
 PROGRAM = "delta-mcp"
 _TYPES: Mapping[str, str] = {
