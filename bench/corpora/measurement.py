@@ -30,9 +30,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     name = args.corpus_bench
     if name in _OF_TOOLS and not (args.data / "mcp_tools").is_dir():
-        args.parser.error(f"{args.data} has no mcp_tools; name a corpus with --data DIR.")
+        args.parser.exit(2, f"python -m bench: {args.data} has no mcp_tools; name a corpus with --data DIR.\n")
     if not args.data.is_dir():
-        args.parser.error(f"{args.data} is no directory; name a corpus with --data DIR.")
+        args.parser.exit(2, f"python -m bench: {args.data} is no directory; name a corpus with --data DIR.\n")
     bench = importlib.import_module(f"bench.corpora.{name}")
     with ProgressBar("Measuring") as progress_bar:
         report = bench.run(args.data, progress_bar.set_label)

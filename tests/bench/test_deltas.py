@@ -106,7 +106,7 @@ def test_files_of_another_shape_are_passed_over(tmp_path):
 @pytest.mark.parametrize("data", ["no-such-folder"])
 def test_a_missing_folder_is_told_in_one_sentence(data):
     done = subprocess.run(
-        [sys.executable, "-m", "deltamcp", "bench", "deltas", "--data", data], capture_output=True, text=True
+        [sys.executable, "-m", "bench", "deltas", "--data", data], capture_output=True, text=True, cwd=ROOT
     )
     assert done.returncode
     assert done.stderr.count("\n") == 1

@@ -88,9 +88,10 @@ def test_a_place_without_results_is_told(tmp_path):
     empty = json.loads(command("--data", str(tmp_path), "--json"))
     assert (empty["summary"]["files"], empty["files"]) == (0, [])
     done = subprocess.run(
-        [sys.executable, "-m", "deltamcp", "bench", "results", "--data", str(tmp_path / "none")],
+        [sys.executable, "-m", "bench", "results", "--data", str(tmp_path / "none")],
         capture_output=True,
         text=True,
+        cwd=ROOT,
     )
     assert done.returncode == 2
     assert "--data DIR" in done.stderr and "Traceback" not in done.stderr

@@ -23,8 +23,8 @@ from deltamcp.errors import (
     ResponseTypeError,
     UnreachableError,
 )
-from deltamcp.runtime.garbage_collection import collection_paused
-from deltamcp.runtime.log_line import LineFormatter
+from deltamcp.runtime.log import LineFormatter
+from deltamcp.runtime.process import collection_paused
 from deltamcp.version import VERSION
 
 

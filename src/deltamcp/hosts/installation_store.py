@@ -13,8 +13,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.hosts.files import MAX_FILE_BYTES
 from deltamcp.hosts.hosts import host_id
 from deltamcp.hosts.installation import Installation
-from deltamcp.runtime.own_files import read_own_file, replace_own_file
-from deltamcp.runtime.user_folders import user_folder
+from deltamcp.runtime.own_files import read_own_file, replace_own_file, user_folder
 
 
 class InstallationStore:

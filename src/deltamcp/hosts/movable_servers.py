@@ -9,7 +9,7 @@ from deltamcp.hosts.entries import normalize_entry
 from deltamcp.hosts.files import DISABLED
 from deltamcp.hosts.host_entry import starts_gateway
 from deltamcp.hosts.variables import find_references
-from deltamcp.runtime.user_keyring import load_secret
+from deltamcp.runtime.secrets import load_secret
 from deltamcp.values import JSON
 
 _KINDS = frozenset(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from deltamcp.hosts.hosts import Machine
-from deltamcp.runtime.user_keyring import load_secret
+from deltamcp.runtime.secrets import load_secret
 
 _KEYRING, _INPUT = "keyring:", "input:"
 """What stands before the name of a secret in the user's keyring, and of what VS Code asks its user for."""

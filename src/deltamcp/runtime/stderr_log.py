@@ -9,7 +9,7 @@ import select
 import sys
 from typing import TextIO
 
-from deltamcp.runtime.log_line import LineFormatter
+from deltamcp.runtime.log import LineFormatter
 
 _PIECE_BYTES = getattr(select, "PIPE_BUF", 512)
 """What a pipe that is ready for output takes without waiting, and whole where several processes write."""

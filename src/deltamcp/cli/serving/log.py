@@ -16,8 +16,7 @@ from msgspec import Struct
 from deltamcp.cli.terminal.output import print_notice
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.http_request_id import HttpRequestIdFilter
-from deltamcp.runtime.json_log import JsonFormatter
-from deltamcp.runtime.log_line import LineFormatter
+from deltamcp.runtime.log import JsonFormatter, LineFormatter
 from deltamcp.runtime.own_files import open_own_file_to_append
 from deltamcp.runtime.stderr_log import StderrHandler
 

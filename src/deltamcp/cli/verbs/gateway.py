@@ -23,8 +23,8 @@ from deltamcp.gateway.upstream_name import name_address, name_command
 from deltamcp.hosts import files
 from deltamcp.hosts.hosts import installed_folder
 from deltamcp.results.policy import ResultPolicy, merge_policies
-from deltamcp.runtime.garbage_collection import collection_paused
-from deltamcp.runtime.user_folders import user_folder
+from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.process import collection_paused
 from deltamcp.server import DeltaServer
 
 logger = logging.getLogger("deltamcp")

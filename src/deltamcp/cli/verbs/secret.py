@@ -7,7 +7,7 @@ import sys
 
 from deltamcp.cli.terminal.output import print_line
 from deltamcp.errors import ConfigurationError
-from deltamcp.runtime.user_keyring import delete_secret, save_secret
+from deltamcp.runtime.secrets import delete_secret, save_secret
 
 _NAME = re.compile(r"[\w.@/ -]{1,100}")
 _MAX_CHARS = 64 * 1024
