@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET
 
 from deltamcp import tokens
-from deltamcp.client.recovery import recover
+from deltamcp.client.part_reader import recover
 from deltamcp.client.reply import Reply
 from deltamcp.costs.target import Figures, align
 from deltamcp.delivery.continuation import Continuation

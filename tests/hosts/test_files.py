@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.hosts import files, jsonc
+from deltamcp.hosts import files, jsonc_edit
 from deltamcp.hosts.files import DISABLED, ConfiguredServer
 from deltamcp.hosts.hosts import HOST_FILES, HostFile
 from tests.support.strategies import any_json
@@ -389,7 +389,7 @@ VALUES = st.recursive(
 def test_comments_and_commas_change_nothing(data):
     value = data.draw(VALUES)
     text = data.draw(commented(value))
-    plain = jsonc.strip_comments(text.encode())
+    plain = jsonc_edit.strip_comments(text.encode())
     assert json.loads(plain) == value
     assert [len(line) for line in plain.split(b"\n")] == [len(line) for line in text.encode().split(b"\n")]
 
@@ -397,12 +397,12 @@ def test_comments_and_commas_change_nothing(data):
 @given(VALUES)
 def test_plain_json_stays_as_it_is(value):
     body = json.dumps(value).encode()
-    assert jsonc.strip_comments(body) == body
+    assert jsonc_edit.strip_comments(body) == body
 
 
 @given(st.binary() | st.text(st.sampled_from('"\\/*,]}[{: \n')).map(str.encode))
 def test_any_bytes_are_read_without_harm(body):
-    jsonc.strip_comments(body)
+    jsonc_edit.strip_comments(body)
 
 
 def test_what_a_folder_tells_of_is_passed_over_until_it_is_trusted(tmp_path):

@@ -2,16 +2,15 @@
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.hosts import jsonc
 from deltamcp.hosts.entries import normalize_entry, to_text
 from deltamcp.hosts.hosts import (
     HOST_FILES,
@@ -23,7 +22,7 @@ from deltamcp.hosts.hosts import (
     is_project_file,
     relative_path,
 )
-from deltamcp.hosts.server_maps import find_server_maps
+from deltamcp.hosts.jsonc_edit import strip_comments
 from deltamcp.hosts.variables import VariableExpander
 from deltamcp.values import JSON
 
@@ -170,7 +169,7 @@ def read_document(path: Path) -> JSON:
     try:
         if is_toml:
             return tomllib.loads(body.decode())
-        return json.loads(jsonc.strip_comments(body).decode("utf-8-sig")) if body.strip() else {}
+        return json.loads(strip_comments(body).decode("utf-8-sig")) if body.strip() else {}
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path} is not {'TOML' if is_toml else 'JSON'}: {str(error)[:200]}.") from None
 
@@ -221,3 +220,27 @@ def parse_server(name: str, host: str, path: Path, raw: Any, expander: VariableE
             name, host, path, entry, f"{DISABLED}, and {expander.missing_text}" if expander.missing_text else DISABLED
         )
     return ConfiguredServer(name, host, path, entry, expander.missing_text, expander.filled)
+
+
+class ServerMap(NamedTuple):
+    """An object whose members are servers, by name."""
+
+    keys: tuple[str, ...]
+    """The names of the members that lead to it."""
+    project: str
+    """The folder of the project that the servers are for; empty if they are for all."""
+    servers: dict[str, JSON]
+
+
+def find_server_maps(node: JSON, key: str, project: str = "", keys: tuple[str, ...] = ()) -> Iterator[ServerMap]:
+    """Yields each object at a dotted key, as `HostFile.key` has them; `*` matches the folder of a project."""
+    if not isinstance(node, dict):
+        return
+    if not key:
+        yield ServerMap(keys, project, node)
+    head, _, rest = key.partition(".")
+    for name, value in node.items():
+        if rest and name == key:  # VS Code's settings write a dotted path as one name
+            yield from find_server_maps(value, "", project, (*keys, name))
+        elif key and head in ("*", name):
+            yield from find_server_maps(value, rest, name if head == "*" else project, (*keys, name))

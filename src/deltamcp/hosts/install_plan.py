@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.hosts import jsonc_edit
+from deltamcp.hosts.files import ServerMap, find_server_maps
 from deltamcp.hosts.host_entry import find_program, make_entry
 from deltamcp.hosts.hosts import (
     HOST_FILES,
@@ -40,7 +41,6 @@ from deltamcp.hosts.movable_servers import (
     reason_to_stay,
 )
 from deltamcp.hosts.permission_rules import PermissionRule, denied_tools, find_rules
-from deltamcp.hosts.server_maps import ServerMap, find_server_maps
 from deltamcp.values import JSON
 
 ENTRY_NAME, PROJECT_ENTRY_NAME, LOCAL_ENTRY_NAME = "delta-mcp", "delta-mcp-project", "delta-mcp-local"

@@ -1,7 +1,7 @@
 """Edits the members of one object in a JSON text, with or without comments, and leaves every other character alone.
 
 A text is what a file contains, decoded, with its line ends and its byte order mark. Comments and trailing commas are
-those that `jsonc.py` reads.
+those that `strip_comments` reads.
 """
 
 import json
@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.hosts import jsonc
 from deltamcp.values import JSON
 
 _BLANK = re.compile(r"(?:[\s\ufeff]++|//[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
@@ -20,6 +19,14 @@ _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _SCALAR = re.compile(r"[^\s,:\[\]{}\"/]++")
 _NESTING = re.compile(r'"(?:[^"\\]++|\\.)*+"|//[^\n]*+|/\*.*?\*/|[\[\]{}]', re.DOTALL)
 _INDENT = re.compile(r"^(\t+|[ ]+)\S", re.MULTILINE)
+_NOT_JSON = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"?'
+    rb"|//[^\n]*+|/\*.*?(?:\*/|\Z)"
+    rb"|,(?=(?>\s++|//[^\n]*+|/\*.*?(?:\*/|\Z))*+[}\]])",
+    re.DOTALL,
+)
+"""Matches strings, which stay, then comments and trailing commas. Unclosed strings and comments run to the end of the
+file, so that matching takes linear time."""
 
 
 class Member(NamedTuple):
@@ -57,7 +64,7 @@ def parse(text: str) -> JSON:
         ConfigurationError: the text is not JSON.
     """
     try:
-        stripped = jsonc.strip_comments(text.encode()).decode("utf-8-sig")
+        stripped = strip_comments(text.encode()).decode("utf-8-sig")
         return json.loads(stripped) if stripped.strip() else {}
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"it is not JSON: {str(error)[:200]}") from None
@@ -285,3 +292,13 @@ def _line_end(text: str) -> str:
 def _indent_unit(text: str) -> str:
     first = _INDENT.search(text)
     return first[1] if first else "  "
+
+
+def strip_comments(body: bytes) -> bytes:
+    """Replaces comments and trailing commas by blanks, so that lines and columns stay the same."""
+
+    def blank_out(match: re.Match[bytes]) -> bytes:
+        text = match[0]
+        return text if text.startswith(b'"') else re.sub(rb"[^\n]", b" ", text)
+
+    return _NOT_JSON.sub(blank_out, body)

@@ -8,8 +8,8 @@ from deltamcp.cli.terminal import arguments, content, output, targets
 from deltamcp.cli.terminal.arguments import CallCommand
 from deltamcp.cli.terminal.elicitation import Elicitation, add_answer_option
 from deltamcp.cli.terminal.progress import ProgressBar
-from deltamcp.client.call_state import CallState
 from deltamcp.client.client import DeltaClient
+from deltamcp.client.pending_call import CallState
 from deltamcp.client.reply import Reply
 from deltamcp.errors import ConfigurationError, ResultLostError, UsageError
 from deltamcp.results import projection

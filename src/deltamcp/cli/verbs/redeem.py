@@ -10,7 +10,7 @@ from typing import NamedTuple
 from deltamcp.cli.terminal import content, output, targets
 from deltamcp.cli.terminal.elicitation import Elicitation, add_answer_option
 from deltamcp.cli.terminal.progress import ProgressBar
-from deltamcp.client.call_state import CallState
+from deltamcp.client.pending_call import CallState
 from deltamcp.client.reply import Reply
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
