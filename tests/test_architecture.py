@@ -3,6 +3,7 @@
 import ast
 import functools
 import json
+import pkgutil
 import re
 from collections import Counter
 from pathlib import Path
@@ -120,3 +121,11 @@ def test_what_users_call_by_name_is_as_recorded():
 
 def test_nothing_installed_knows_of_data_beside_the_repository():
     assert [path for path in SOURCE.rglob("*.py") if re.search(r"\.\./shared|DELTA_MCP_SHARED", path.read_text())] == []
+
+
+def test_every_module_that_the_documentation_has_users_import_is_there():
+    pages = "\n".join(page.read_text() for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
+    named = set(re.findall(r"\bdeltamcp(?:\.[a-z_0-9]+)+(?:\.[A-Z]\w*)?", pages)) - {"deltamcp.calls"}  # a logger
+    assert {"deltamcp.gcf", "deltamcp.runtime.http_request_id.HttpRequestIdFilter"} <= named
+    for name in named:
+        pkgutil.resolve_name(name)
