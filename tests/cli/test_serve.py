@@ -420,7 +420,9 @@ def test_the_process_of_a_gateway_is_set_up_as_that_of_a_server(tmp_path, monkey
     import deltamcp.transports.uvicorn_server
 
     set_up: list[bool] = []
-    monkeypatch.setattr("deltamcp.cli.serve.dedicate_process", lambda _, loads_modules: set_up.append(loads_modules))
+    monkeypatch.setattr(
+        "deltamcp.cli.serving.serve_command.dedicate_process", lambda _, loads_modules: set_up.append(loads_modules)
+    )
     monkeypatch.setattr(deltamcp.transports.uvicorn_server.HttpServer, "run", lambda *_: None)
     monkeypatch.setattr(deltamcp.transports.grpc_server.GrpcServer, "run", lambda *_: None)
     for name in ("CONFIG", "CACHE", "STATE", "DATA"):

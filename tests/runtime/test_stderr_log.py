@@ -14,7 +14,7 @@ import pytest
 
 from deltamcp.runtime import stderr_log
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID, HttpRequestIdFilter
-from deltamcp.runtime.json_log import JsonFormatter
+from deltamcp.runtime.log import JsonFormatter
 from deltamcp.runtime.stderr_log import StderrHandler
 from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_client import META

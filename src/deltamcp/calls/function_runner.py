@@ -22,8 +22,7 @@ from deltamcp.errors import Fault, InputDeclinedError, RemoteError, ToolError
 from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.runtime.quota import Quota
-from deltamcp.runtime.seal import Seal
-from deltamcp.runtime.session_context import SessionContext
+from deltamcp.runtime.seal import Seal, SessionContext
 from deltamcp.runtime.threads import Threads
 from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Failure, Inputs, Kind, Outcome
 

@@ -7,11 +7,12 @@ from types import TracebackType
 from typing import Any, Unpack, get_args
 
 from deltamcp.catalog.param_headers import ParameterHeader
-from deltamcp.client.callbacks import ClientCallbacks
+from deltamcp.client.callbacks import ClientCallbacks, RequestSender
 from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector
 from deltamcp.client.definitions import Tool
 from deltamcp.client.links.link import ClientLink, message_limits
+from deltamcp.client.links.received_size import DEFAULT_MAX_BYTES
 from deltamcp.client.links.token_source import TokenSource, make_token_source
 from deltamcp.client.lists import ServerLists
 from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo
@@ -19,9 +20,7 @@ from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.part_reader import PartReader
 from deltamcp.client.pending_call import PendingCall
-from deltamcp.client.received_size import DEFAULT_MAX_BYTES
 from deltamcp.client.reply import Reply, call_failed_error
-from deltamcp.client.request_sender import RequestSender
 from deltamcp.client.result_pages import ResultPages
 from deltamcp.client.target import Address, Endpoint, GrpcAddress, InProcessServer, Program, Target, parse_target
 from deltamcp.client.tool_caller import ToolCaller

@@ -7,7 +7,7 @@ from typing import Any
 
 from deltamcp.client.connector import Connector
 from deltamcp.client.definitions import Definition, ParsedTools, Tool, ToolCache
-from deltamcp.client.received_size import TotalSize
+from deltamcp.client.links.received_size import TotalSize
 from deltamcp.errors import FAULTS, ClientError, Fault, PeerError
 from deltamcp.values import JSON, Era
 from deltamcp.wire import jsonrpc

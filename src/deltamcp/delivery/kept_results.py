@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from deltamcp.limits import Limits
-from deltamcp.runtime.own_files import add_own_file, make_own_folder, read_own_file
+from deltamcp.runtime.own_files import add_own_file, make_own_folder, read_own_file, user_folder
 from deltamcp.runtime.seal import KEY_BYTES, Seal
-from deltamcp.runtime.user_folders import user_folder
 from deltamcp.stores.store import Quotas, StoreError
 
 if TYPE_CHECKING:

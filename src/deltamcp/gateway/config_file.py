@@ -16,15 +16,15 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp.catalog.clean_text import visible_line
-from deltamcp.client.configs import files
-from deltamcp.client.configs.entries import normalize_entry
-from deltamcp.client.configs.files import ConfiguredServer
-from deltamcp.client.configs.hosts import Machine
-from deltamcp.client.configs.variables import VariableExpander
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_faults import ConfigFaults
-from deltamcp.gateway.installation.host_entry import starts_gateway
+from deltamcp.hosts import files
+from deltamcp.hosts.entries import normalize_entry
+from deltamcp.hosts.files import ConfiguredServer
+from deltamcp.hosts.host_entry import starts_gateway
+from deltamcp.hosts.hosts import Machine
+from deltamcp.hosts.variables import VariableExpander
 from deltamcp.results.policy import ResultPolicy
 
 DEFAULT_RESULTS = ResultPolicy(max_tokens=20_000)

@@ -37,10 +37,10 @@ from deltamcp.limits import Limits
 from deltamcp.promises.runner import QUEUE_MODULES
 from deltamcp.runtime.change_hub import Change, OwnChange
 from deltamcp.runtime.computations import Computations
-from deltamcp.runtime.garbage_collection import collection_paused
+from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.process import collection_paused
 from deltamcp.runtime.seal import Seal
-from deltamcp.runtime.secret_filter import secrets_left_out
-from deltamcp.runtime.user_folders import user_folder
+from deltamcp.runtime.secrets import secrets_left_out
 from deltamcp.server import DeltaServer
 from deltamcp.upstreams.logins.login_upstream import LoginUpstream
 from deltamcp.upstreams.logins.sealed_logins import KEEP_SECONDS, SealedLogins

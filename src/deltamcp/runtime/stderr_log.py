@@ -11,7 +11,7 @@ import threading
 from types import TracebackType
 from typing import Any, TextIO
 
-from deltamcp.runtime.log_line import LineFormatter
+from deltamcp.runtime.log import LineFormatter
 
 _PIECE_BYTES = getattr(select, "PIPE_BUF", 512)
 """What a pipe that is ready for output takes without waiting, and whole where several processes write."""

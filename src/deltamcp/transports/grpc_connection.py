@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from deltamcp.limits import Limits
-from deltamcp.runtime.loop_turns import LoopTurns
 from deltamcp.runtime.quota import Quota
+from deltamcp.runtime.turns import LoopTurns
 from deltamcp.wire.http2_frames import (
     MAX_WINDOW,
     PREFACE,
