@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from deltamcp.catalog.operation import ID_SEGMENT
+from deltamcp.catalog.operation import ID_SEGMENT, is_dotted_path
 from deltamcp.wire.digest import sha256_digest
 
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_.\-]")
@@ -50,6 +50,20 @@ def distinct_segments(texts: Sequence[str], reserved: Collection[str] = ()) -> l
             segments[text] = cleaned if is_free else _with_suffix(cleaned, text, "-", used.__contains__)
             used.add(segments[text])
     return [segments[text] for text in texts]
+
+
+def distinct_paths(names: Sequence[str], paths: Sequence[str]) -> list[str]:
+    """Returns different ends of ids for operations of one upstream.
+
+    That is the path which the operation has there, if it is one of the tree and the first of its kind; else the name.
+    """
+    first: dict[str, int] = {}
+    for place, path in enumerate(paths):
+        if path and is_dotted_path(path):
+            first.setdefault(path, place)
+    others = [place for place, path in enumerate(paths) if first.get(path) != place]
+    segments = dict(zip(others, distinct_segments([names[place] for place in others], first), strict=True))
+    return [segments.get(place, path) for place, path in enumerate(paths)]
 
 
 def distinct_names(
