@@ -5,8 +5,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.catalog.operation import ID_SEGMENT
-from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_segments
+from deltamcp.catalog.operation import ID_SEGMENT, is_dotted_path
+from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_paths, distinct_segments
 
 NAMES = st.one_of(
     st.text(max_size=80), st.sampled_from(["read_file", "read file", "read/file", "a" * 63, "a" * 64, "a" * 65, "x"])
@@ -22,6 +22,17 @@ def test_segments_can_be_parts_of_ids_and_differ(texts):
     segments = distinct_segments(texts, reserved=("index",))
     assert all(map(ID_SEGMENT.fullmatch, segments))
     assert len({*segments, "index"}) == len(texts) + 1
+
+
+@given(
+    st.lists(st.tuples(NAMES, st.sampled_from(["", "orders.list", "orders", "a..b", "x." * 200 + "x"])), max_size=12)
+)
+def test_paths_are_of_the_tree_and_differ_and_are_those_of_the_upstream_where_they_can_be(items):
+    items = list(dict(items).items())
+    found = distinct_paths([name for name, _ in items], [path for _, path in items])
+    assert len({*found}) == len(items)
+    assert all(map(is_dotted_path, found))
+    assert {"orders.list", "orders"}.intersection(path for _, path in items) <= {*found}
 
 
 @given(st.lists(NAMES, unique=True, max_size=12), st.randoms())

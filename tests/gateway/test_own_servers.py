@@ -192,7 +192,9 @@ async def test_without_a_policy_results_pass_whole_through_two_gateways(tmp_path
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_an_operation_that_is_added_behind_meta_tools_is_offered_soon(tmp_path: Path, era: str) -> None:
+async def test_an_operation_that_is_added_behind_meta_tools_is_found_and_waits_for_approval(
+    tmp_path: Path, era: str
+) -> None:
     server = shop_server()
     async with over_http(server) as entry:
         gateway = make_gateway(tmp_path, entry, era)
@@ -204,4 +206,10 @@ async def test_an_operation_that_is_added_behind_meta_tools_is_offered_soon(tmp_
                 """Count the orders."""
                 return 3
 
-            await wait_until(lambda: gateway._known.get("shop").ids.get("orders_count") == "orders.count")
+            def is_known() -> bool:
+                known = gateway._known.get("shop")
+                return known is not None and known.ids.get("orders_count") == "orders.count"
+
+            await wait_until(is_known)
+            waiting = await client.refusal_of("execute", operation="shop.orders.count")
+    assert "approve" in waiting

@@ -17,6 +17,8 @@ _MAX_NAME_CHARS = 128
 """Both MCP 2025-11-25, "Tool Names"."""
 _MAX_MADE_CHARS = 64
 """The longest name that the gateway makes itself: the APIs of models take no longer ones."""
+_MAX_PATH_CHARS = 256
+"""The longest path of an operation below its upstream; the tree has a level for each part of it."""
 _SUFFIX_CHARS = 6
 
 
@@ -59,7 +61,7 @@ def distinct_paths(names: Sequence[str], paths: Sequence[str]) -> list[str]:
     """
     first: dict[str, int] = {}
     for place, path in enumerate(paths):
-        if path and is_dotted_path(path):
+        if path and len(path) <= _MAX_PATH_CHARS and is_dotted_path(path):
             first.setdefault(path, place)
     others = [place for place, path in enumerate(paths) if first.get(path) != place]
     segments = dict(zip(others, distinct_segments([names[place] for place in others], first), strict=True))

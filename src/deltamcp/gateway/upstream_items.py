@@ -257,7 +257,7 @@ def _name_here(tool: Mapping[str, JSON], config: UpstreamConfig) -> str:
 
 
 def _path_here(tool: Mapping[str, JSON], offer: UpstreamOffer) -> str:
-    """Returns the path of an operation below its upstream, as the upstream tells it; empty if its name is to be taken."""
+    """Returns the path of an operation below its upstream, as the upstream tells it; empty to take its name."""
     name = str(tool["name"])
     return "" if offer.config.rename.get(name) else offer.catalogue.ids.get(name, "")
 

@@ -223,7 +223,7 @@ def size_hint(policy: ResolvedPolicy) -> dict[str, JSON]:
 
 def described_policy(policy: ResultPolicy) -> dict[str, JSON]:
     """Return the `_meta` of a tool that tells a gateway what its author wants beside the size."""
-    described: dict[str, JSON] = to_builtins(replace(policy, max_tokens=None, compat=None))
+    described: dict[str, JSON] = to_builtins(_for_others(policy))
     return {META_KEY: described} if described else {}
 
 
@@ -234,9 +234,14 @@ def author_policy(meta: Mapping[str, JSON]) -> ResultPolicy | None:
         return None
     size = ResultPolicy(max_tokens=max(MIN_MAX_TOKENS, chars // CHARS_PER_TOKEN))
     try:
-        return merge_policies(size, msgspec.convert(meta.get(META_KEY) or {}, ResultPolicy))
+        return merge_policies(size, _for_others(msgspec.convert(meta.get(META_KEY) or {}, ResultPolicy)))
     except (msgspec.ValidationError, ConfigurationError):
         return size
+
+
+def _for_others(policy: ResultPolicy) -> ResultPolicy:
+    """Return a policy without what the server that cuts decides itself: how much fits, and whose tokens it counts."""
+    return replace(policy, max_tokens=None, page_size=None, model=None, compat=None)
 
 
 def parse_root(value: JSON) -> str | None:
