@@ -124,10 +124,10 @@ class ServerLists:
         return (self._connector.server.progressive or {}).get("manifest") is True
 
     async def _describe(self, names: list[str]) -> None:
-        async for definitions in self._described(names):
+        async for definitions in self._definition_batches(names):
             self._tool_cache.store_definitions(definitions)
 
-    async def _described(self, names: Sequence[str]) -> AsyncGenerator[list[JSON], None]:
+    async def _definition_batches(self, names: Sequence[str]) -> AsyncGenerator[list[JSON], None]:
         """Yields the definitions of tools, as many at a time as one request may ask for.
 
         Raises:
@@ -231,8 +231,8 @@ class ServerLists:
         entries = [entry for entry in await self.fetch_all("tools/manifest", "entries") if isinstance(entry, dict)]
         names = [name for entry in entries if isinstance(name := entry.get("name"), str) and name]
         parsed = ParsedTools(are_definitions=True, mirrors_arguments=self._connector.mirrors_arguments)
-        async with contextlib.aclosing(self._described(names)) as described:
-            async for definitions in described:
+        async with contextlib.aclosing(self._definition_batches(names)) as batches:
+            async for definitions in batches:
                 parsed.add(definitions)
         self._tell_left_out(parsed)
         self.operation_ids = {

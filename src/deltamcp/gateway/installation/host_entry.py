@@ -1,6 +1,6 @@
 """The entry of the gateway in a host's file, in the shape that the host reads."""
 
-import os
+import contextlib
 import re
 import shutil
 import sys
@@ -86,9 +86,13 @@ def starts_gateway(entry: Mapping[str, Any]) -> bool:
 
 def started_configurations(entry: Mapping[str, Any]) -> list[Path]:
     """Returns the files that an entry which starts a gateway names, as far as they are there."""
-    folder = str(entry.get("cwd") or ".")
-    paths = [os.path.join(folder, os.path.expanduser(word)) for word in _gateway_words(entry) or ()]
-    return [Path(path).resolve() for path in paths if os.path.isfile(path)]  # it raises nothing, whatever a word is
+    folder, found = Path(str(entry.get("cwd") or ".")), []
+    for word in _gateway_words(entry) or ():
+        with contextlib.suppress(OSError, RuntimeError):  # a word may be longer than a name, or `~nobody`
+            path = folder / Path(word).expanduser()
+            if path.is_file():
+                found.append(path.resolve())
+    return found
 
 
 def _gateway_words(entry: Mapping[str, Any]) -> list[str] | None:
