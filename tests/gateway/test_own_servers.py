@@ -206,10 +206,26 @@ async def test_an_operation_that_is_added_behind_meta_tools_is_found_and_waits_f
                 """Count the orders."""
                 return 3
 
-            def is_known() -> bool:
-                known = gateway._known.get("shop")
-                return known is not None and known.ids.get("orders_count") == "orders.count"
-
-            await wait_until(is_known)
+            catalog = gateway.server.engine.catalog
+            await wait_until(lambda: catalog.view().absence("shop.orders.count") != "")
             waiting = await client.refusal_of("execute", operation="shop.orders.count")
     assert "approve" in waiting
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_promise_of_a_server_behind_meta_tools_is_awaited_and_its_result_cut_once(
+    tmp_path: Path, era: str
+) -> None:
+    server = DeltaServer("shop", disclosure="meta", results=ResultPolicy(max_tokens=300))
+
+    @server.tool("orders_list", category="orders", action="list", annotations={"readOnlyHint": True}, promise="always")
+    async def list_orders() -> list[dict[str, Any]]:
+        return [*order_rows(400)]
+
+    async with over_http(server) as entry:
+        gateway = make_gateway(tmp_path, entry, era)
+        async with DeltaClient(gateway.server, progressive=False) as client:
+            reply = await client.call_tool("query", {"operation": "shop.orders.list"})
+            whole = await client.whole(reply)
+    assert reply.is_part
+    assert whole == order_rows(400)
