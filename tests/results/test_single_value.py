@@ -76,10 +76,11 @@ def test_the_value_that_an_sdk_split_and_repeated(given_result, value):
         result("some text", pretty(ROWS[0])),
         result("a", "b"),
         result("5", structured={"result": "6"}),
+        result('[{"a": true}]', structured={"result": [{"a": 1}]}),
         ToolResult([Text(pretty(ROWS)), Image(b"x", "image/png")], {"result": ROWS}),
         ToolResult([]),
     ],
-    ids=["fewer", "order", "a sentence", "mixed", "plain texts", "other text", "image", "empty"],
+    ids=["fewer", "order", "a sentence", "mixed", "plain texts", "other text", "truth", "image", "empty"],
 )
 def test_where_texts_and_structure_differ_or_a_block_is_no_text_there_is_no_one_value(given_result):
     assert found(given_result) is None

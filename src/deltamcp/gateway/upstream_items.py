@@ -14,7 +14,7 @@ from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt, RemoteR
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_paths, distinct_segments
+from deltamcp.gateway.item_names import NamedItem, ascii_segment, distinct_names, distinct_paths, distinct_segments
 from deltamcp.gateway.upstream_resources import ResourceClaims, SeenUris, UpstreamResource, complete
 from deltamcp.gateway.upstream_status import STATUS_URI
 from deltamcp.results.policy import (
@@ -102,17 +102,18 @@ class UpstreamItems:
                 )
                 self._tell(f"{offer.config.name}: {count} of its {kind} are left out: {why}")
         names = [offer.config.name for offer in offers]
-        segments = dict(zip(names, distinct_segments(names, reserved=("index",)), strict=True))
+        segments = dict(zip(names, distinct_segments(names, ("index",)), strict=True))
+        prefixes = dict(zip(names, distinct_segments(names, ("index",), ascii_segment), strict=True))
         return dict(
             (
-                *self._operations(offers, segments),
-                *self._resources(offers, segments),
-                *self._prompts(offers, segments),
+                *self._operations(offers, segments, prefixes),
+                *self._resources(offers, prefixes),
+                *self._prompts(offers, prefixes),
             )
         )
 
     def _operations(
-        self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
+        self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str], prefixes: Mapping[str, str]
     ) -> Iterator[tuple[ItemKey, _Made]]:
         tools = [(offer, tool) for offer in offers for tool in self._offered_tools(offer)]
         actions: list[str] = []
@@ -123,7 +124,7 @@ class UpstreamItems:
             )
         ids = [f"{segments[offer.config.name]}.{action}" for (offer, _), action in zip(tools, actions, strict=True)]
         named = [NamedItem(offer.config.name, _name_here(tool, offer.config)) for offer, tool in tools]
-        names = distinct_names(named, segments, self._has_prefix, self._reserved | {*ids})
+        names = distinct_names(named, prefixes, self._has_prefix, self._reserved | {*ids})
         for (offer, tool), name, id_ in zip(tools, names, ids, strict=True):
             key = ItemKey("tool", offer.config.name, str(tool["name"]))
             one = self._make(
@@ -150,7 +151,7 @@ class UpstreamItems:
                     yield tool
 
     def _resources(
-        self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
+        self, offers: Sequence[UpstreamOffer], prefixes: Mapping[str, str]
     ) -> Iterator[tuple[ItemKey, _Made]]:
         used: dict[str, UpstreamOffer | None] = {STATUS_URI: None}
         for offer in offers:
@@ -163,7 +164,7 @@ class UpstreamItems:
                 if uri in own:
                     continue
                 own.add(uri)
-                segment = segments[upstream] if uri in used else ""
+                segment = prefixes[upstream] if uri in used else ""
                 shown = Mount(segment).uri(uri)
                 if segment:
                     self._tell(f"{upstream}: {uri[:200]} is another server's too; it is listed as {shown[:200]}.")
@@ -186,7 +187,7 @@ class UpstreamItems:
             offer.upstream, self._claims, item, segment=segment, can_complete=can_complete, is_listed=True
         )
 
-    def _prompts(self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]) -> Iterator[tuple[ItemKey, _Made]]:
+    def _prompts(self, offers: Sequence[UpstreamOffer], prefixes: Mapping[str, str]) -> Iterator[tuple[ItemKey, _Made]]:
         prompts: dict[ItemKey, tuple[UpstreamOffer, dict[str, JSON]]] = {}
         for offer in offers:
             for prompt in offer.catalogue.prompts:
@@ -196,7 +197,7 @@ class UpstreamItems:
                 else:
                     self._tell(f"{offer.config.name}: a prompt is left out: it has no name.")
         named = [NamedItem(upstream, name) for _, upstream, name in prompts]
-        names = distinct_names(named, segments, self._has_prefix)
+        names = distinct_names(named, prefixes, self._has_prefix)
         for (key, (offer, prompt)), shown in zip(prompts.items(), names, strict=True):
             one = self._make(
                 key, prompt, (shown,), functools.partial(_prompt, offer, self._claims.seen, prompt, key.name, shown)
@@ -309,16 +310,17 @@ def _prompt(offer: UpstreamOffer, seen: SeenUris, prompt: dict[str, JSON], name:
 
 def log_in_operations(upstreams: Sequence[LoginUpstream]) -> list[RemoteOperation]:
     """Returns the operations by which users log in at upstreams; they are there whatever those list."""
-    made = []
-    for upstream, segment in zip(upstreams, distinct_segments([one.name for one in upstreams]), strict=True):
+    made, names = [], [one.name for one in upstreams]
+    segments, prefixes = distinct_segments(names), distinct_segments(names, segment=ascii_segment)
+    for upstream, segment, prefix in zip(upstreams, segments, prefixes, strict=True):
         definition: dict[str, JSON] = {
             "name": "log_in",
             "description": f"Log the user in at {upstream.name}, whose tools need that.",
             "inputSchema": {"type": "object", "properties": {}},
             "annotations": {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": True},
         }
-        function, action = functools.partial(_log_in, upstream), f"log_in_{segment}"
-        made.append(RemoteOperation(function, definition, name=action, category="gateway", action=action))
+        options: ToolOptions = {"name": f"log_in_{prefix}", "category": "gateway", "action": f"log_in_{segment}"}
+        made.append(RemoteOperation(functools.partial(_log_in, upstream), definition, **options))
     return made
 
 
