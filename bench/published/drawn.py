@@ -3,8 +3,8 @@
 The rule: of all names in the registry that end in `-mcp` or have `mcp-server` in them as words, in the order of the
 SHA-256 of `registry:name`, the first that work without the gateway, 30 of npm and 30 of PyPI. Works means: the newest
 version installs without running code of the package, its program starts without credentials, network or arguments (or
-with the one word `stdio`, `mcp` or `serve`), and it lists tools. The names of npm are those that the package
-`all-the-package-names` lists.
+with the one word `stdio`, `mcp` or `serve`), and it lists tools. A server that was written for the SDK's first major
+version and does not say so gets that version. The names of npm are those in the package `all-the-package-names`.
 
 Every server runs in a scratch home, without a network, and as a user who owns nothing, which needs Linux and `unshare`.
 Results are kept in `drawn.json` beside this module, and a name that is there is not tried again.
@@ -23,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.error
+import urllib.parse
 import urllib.request
 import venv
 from collections import Counter
@@ -46,9 +48,13 @@ RESULTS = Path(__file__).with_name("drawn.json")
 SERVER_NAME = re.compile(r"(^|[-_/.])mcp[-_.]server([-_.]|$)|[-_]mcp$")
 WORDS: tuple[tuple[str, ...], ...] = ((), ("stdio",), ("mcp",), ("serve",))
 """What programs are started with, until one starts a server."""
+NPM = [str(NODE / "bin/node"), str(NODE / "lib/node_modules/npm/bin/npm-cli.js")]
 INSTALL_SECONDS = 300
 CALLS = 4
 NOBODY = 65534
+OLD_SDK = "mcp<2"
+WANTS_OLD_SDK = re.compile(r"No module named 'mcp\b|from 'mcp\b|mcp 2\.x")
+"""What Python says where the module is missing, or a name in it."""
 _LONGEST_REASON = 100
 
 
@@ -64,7 +70,8 @@ class DrawnServer:
     def __post_init__(self) -> None:
         folder = str(self.folder)
         own = {"PATH": f"{NODE / 'bin'}:/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
-        object.__setattr__(self, "environment", {**OFFLINE, **own, "PYTHONDONTWRITEBYTECODE": "1"})
+        cache = {"PYTHONPYCACHEPREFIX": str(self.folder.with_name("cache"))}
+        object.__setattr__(self, "environment", {**OFFLINE, **own, **cache})
 
     @property
     def words(self) -> list[str]:
@@ -74,8 +81,10 @@ class DrawnServer:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         (self.folder / "hello.txt").write_text("Hello from afar.\n")
+        self.folder.with_name("cache").mkdir(exist_ok=True)
         if os.geteuid() == 0:
             os.chown(self.folder, NOBODY, NOBODY)
+            os.chown(self.folder.with_name("cache"), NOBODY, NOBODY)
 
 
 def _isolated() -> list[str]:
@@ -109,23 +118,49 @@ def _pypi_names() -> list[str]:
         return [name.decode() for name in re.findall(rb'<a href="(?:/simple/)?([^"/]+)/"', page.read())]
 
 
-def _npm_install(place: Path, package: str) -> None:
-    npm = NODE / "lib/node_modules/npm/bin/npm-cli.js"
-    command = [str(NODE / "bin/node"), str(npm), "install", "--prefix", str(place), *NPM_OPTIONS, package]
-    place.mkdir(parents=True, exist_ok=True)
-    _run(command, {**os.environ, "PATH": f"{NODE / 'bin'}{os.pathsep}{os.environ['PATH']}"})
+@functools.cache
+def _npm_registry() -> str:
+    """The address of the registry that npm is set up for."""
+    return _run([*NPM, "config", "get", "registry"]).strip()
 
 
-def _pip_install(place: Path, package: str) -> None:
-    venv.create(place, symlinks=True)
-    pip = [sys.executable, "-m", "pip", "--python", str(place), "--disable-pip-version-check", "install", "-q"]
-    # A source distribution would run code of the package's.
-    _run([*pip, "--only-binary=:all:", package], os.environ)
-
-
-def _run(command: list[str], environment: Mapping[str, str]) -> None:
+def _check_npm_has(package: str) -> None:
+    address = f"{_npm_registry()}{urllib.parse.quote(package, safe='@')}"
     try:
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+        urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=INSTALL_SECONDS).close()
+    except urllib.error.HTTPError as error:
+        raise NotWorkingError(f"is not in the registry: {error.code}") from None
+
+
+def _npm_install(place: Path, package: str) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    _run([*NPM, "install", "--prefix", str(place), *NPM_OPTIONS, package])
+
+
+def _pip_install(place: Path, *packages: str) -> None:
+    if not place.is_dir():
+        venv.create(place, symlinks=True)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(place),
+        "--disable-pip-version-check",
+        "install",
+        "-q",
+        "--no-compile",
+    ]
+    # A source distribution would run code of the package's.
+    _run([*pip, "--only-binary=:all:", *packages])
+
+
+def _run(command: list[str]) -> str:
+    environment = {**os.environ, "PATH": f"{NODE / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    try:
+        ran = subprocess.run(
+            ["nice", "-n", "10", *command], env=environment, capture_output=True, text=True, timeout=INSTALL_SECONDS
+        )
     except subprocess.TimeoutExpired:
         raise NotWorkingError("is not installed in time") from None
     if ran.returncode:
@@ -133,6 +168,7 @@ def _run(command: list[str], environment: Mapping[str, str]) -> None:
         if "different python version" in ran.stderr:
             raise NotWorkingError("needs another version of Python")
         raise NotWorkingError(f"cannot be installed: {errors[-1].removeprefix('ERROR: ')}")
+    return ran.stdout
 
 
 def install(registry: Registry, package: str, place: Path) -> tuple[str, list[str]]:
@@ -142,6 +178,7 @@ def install(registry: Registry, package: str, place: Path) -> tuple[str, list[st
         NotWorkingError: it cannot be installed, or has no program.
     """
     if registry == "npm":
+        _check_npm_has(package)
         _npm_install(place, package)
         about = json.loads((place / "node_modules" / package / "package.json").read_text())
         given = about.get("bin") or {}
@@ -169,7 +206,15 @@ def try_package(registry: Registry, package: str) -> dict[str, Any]:
     told: dict[str, Any] = {"registry": registry, "package": package}
     try:
         told["version"], program = install(registry, package, place)
-        return told | _told(_compare(program, scratch / "home", told))
+        try:
+            found = _compare(program, scratch / "home", told)
+        except NotWorkingError as error:
+            if registry == "npm" or not WANTS_OLD_SDK.search(str(error)):
+                raise
+            told["beside"] = OLD_SDK
+            _pip_install(place, package, OLD_SDK)
+            found = _compare(program, scratch / "home", told)
+        return told | _told(found)
     except NotWorkingError as error:
         return told | {"works": False, "reason": _shortened(str(error), place, scratch)}
     finally:

@@ -22,6 +22,7 @@ from typing import Any
 from bench.published.comparison import (
     ComparedCall,
     Comparison,
+    Kind,
     NotWorkingError,
     compare,
     structure_tokens_of,

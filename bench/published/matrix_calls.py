@@ -9,7 +9,9 @@ from typing import Any
 from bench.published.harmless_calls import HarmlessCall
 
 TEAS = ("Assam", "Ceylon", "Darjeeling", "Dian Hong", "Earl Grey", "Genmaicha", "Gyokuro", "Keemun", "Matcha", "Sencha")
-ROWS = ", ".join(f"('{tea} {size} g', {size}, {price}.5)" for price, tea in enumerate(TEAS) for size in (50, 100, 250))
+CELLS = [[f"{tea} {size} g", size, price + 0.5] for price, tea in enumerate(TEAS) for size in (50, 100, 250)]
+ROWS = ", ".join(f"('{name}', {size}, {price})" for name, size, price in CELLS)
+BOOK, DOCUMENT = "{folder}/tea.xlsx", "{folder}/tea.docx"
 ENTITIES: list[Any] = [
     {"name": tea, "entityType": "tea", "observations": [f"is kept in tin {number}", "steeps three minutes"]}
     for number, tea in enumerate(TEAS)
@@ -56,6 +58,31 @@ CALLS: dict[str, list[HarmlessCall]] = {
             {"thought": f"Then {tea}.", "nextThoughtNeeded": True, "thoughtNumber": 2, "totalThoughts": 3},
         )
         for tea in TEAS[:2]
+    ],
+    "excel": [
+        HarmlessCall(
+            "write_range", {"path": BOOK, "sheet": "Sheet1", "at": "A1", "rows": [["tea", "g", "price"], *CELLS]}
+        ),
+        HarmlessCall("list_workbooks", {"directory": "{folder}"}),
+        HarmlessCall("read_range", {"path": BOOK, "sheet": "Sheet1"}),
+        HarmlessCall("find_cells", {"path": BOOK, "query": "Darjeeling"}),
+    ],
+    "office-word": [
+        HarmlessCall("add_heading", {"filename": DOCUMENT, "text": "Teas", "level": 1}),
+        HarmlessCall(
+            "add_table",
+            {
+                "filename": DOCUMENT,
+                "rows": len(CELLS),
+                "cols": 3,
+                "data": [[str(cell) for cell in row] for row in CELLS],
+            },
+        ),
+        HarmlessCall("get_document_info", {"filename": DOCUMENT}),
+        HarmlessCall("get_document_text", {"filename": DOCUMENT}),
+        HarmlessCall("get_document_outline", {"filename": DOCUMENT}),
+        HarmlessCall("find_text_in_document", {"filename": DOCUMENT, "text_to_find": "Darjeeling"}),
+        HarmlessCall("list_available_documents", {"directory": "{folder}"}),
     ],
     "shopify-dev": [
         HarmlessCall("learn_shopify_api", {"api": api}) for api in ("functions", "liquid", "storefront-graphql")
