@@ -5,10 +5,10 @@ import json
 import pytest
 
 from bench.benchmarks import retrieval as beside
+from bench.corpora import retrieval
+from bench.corpora.tool_corpus import read
 from bench.options import BenchOptions
 from bench.peers import NO_PEERS, InstalledPeers
-from deltamcp.bench import retrieval
-from deltamcp.bench.corpus import read
 from deltamcp.catalog.search import relevance
 from deltamcp.catalog.search.index import SearchIndex
 

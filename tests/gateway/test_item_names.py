@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.catalog.operation import is_id_segment
-from deltamcp.gateway.item_names import NamedItem, ascii_segment, distinct_names, distinct_segments, id_segment
+from deltamcp.catalog.operation import is_dotted_path, is_id_segment
+from deltamcp.gateway.item_names import (
+    NamedItem,
+    ascii_segment,
+    distinct_names,
+    distinct_paths,
+    distinct_segments,
+    id_segment,
+)
 from deltamcp.gateway.trust.imitation import compare_tools
 from deltamcp.gateway.trust.lookalikes import skeleton
 
@@ -28,6 +35,20 @@ def test_segments_can_be_parts_of_ids_and_differ(texts):
     segments = distinct_segments(texts, reserved=("index",))
     assert all(map(is_id_segment, segments))
     assert len({*segments, "index"}) == len(texts) + 1
+
+
+@given(
+    st.lists(
+        st.tuples(NAMES, st.sampled_from(["", "orders.list", "orders", "a..b", "оrders.list", "x." * 200 + "x"])),
+        max_size=12,
+    )
+)
+def test_paths_are_of_the_tree_and_differ_and_are_those_of_the_upstream_where_they_can_be(items):
+    items = list(dict(items).items())
+    found = distinct_paths([name for name, _ in items], [path for _, path in items])
+    assert len({*found}) == len(items)
+    assert all(map(is_dotted_path, found))
+    assert {"orders.list", "orders"}.intersection(path for _, path in items) <= {*found}
 
 
 @given(st.lists(NAMES, unique=True, max_size=12), st.randoms())

@@ -55,12 +55,16 @@ def found(given_result: ToolResult, keeps_structure: bool = False) -> Any:
         (result(structured={"result": None}), ("json", None)),
         (result(structured={"result": 7}), ("json", {"result": 7})),
         (result(pretty({"result": 7}), structured={"result": 7}), ("json", {"result": 7})),
+        (result(TEXT, structured={"content": TEXT}), TEXT),
+        (result(pretty(ROWS), structured={"entities": ROWS}), ("json", ROWS)),
+        (result(structured={"entities": []}), ("json", {"entities": []})),
         (result("a", "b", structured={"result": ["a", "b"]}), ("json", ["a", "b"])),
         (result("12345"), "12345"),
     ],
     ids=[
         "SDK rows", "FastMCP rows", "object", "rows of an old SDK", "text", "JSON in a text", "number", "truth",
-        "no rows", "nothing", "structure alone", "an object with a result", "texts", "digits",
+        "no rows", "nothing", "structure alone", "an object with a result",
+        "text under a name", "rows under a name", "a name that no text shows", "texts", "digits",
     ],
 )  # fmt: skip
 def test_the_value_that_an_sdk_split_and_repeated(given_result, value):

@@ -23,6 +23,7 @@ from deltamcp.results.policy import (
     ROOT_SCHEMA,
     ResolvedPolicy,
     ResultPolicy,
+    described_policy,
     merge_policies,
     resolve_policy,
     size_hint,
@@ -291,7 +292,11 @@ class Operation:
         meta = self.tool.get("_meta")
         self.tool = {
             **self.tool,
-            "_meta": {**size_hint(self.resolved_policy), **(meta if isinstance(meta, dict) else {})},
+            "_meta": {
+                **size_hint(self.resolved_policy),
+                **described_policy(merge_policies(self.results, policy)),
+                **(meta if isinstance(meta, dict) else {}),
+            },
         }
         self.takes_root = (
             bool(self.resolved_policy.deltas) and self._output_type is None and ROOT_KEY not in self.parameter_names
@@ -462,12 +467,12 @@ class Operation:
         return (
             self._mcp_manifest_entry
             if result_shape is ResultShape.MCP
-            else _manifest_entry(self.definition(result_shape))
+            else _manifest_entry(self.definition(result_shape), self.id)
         )
 
     @functools.cached_property
     def _mcp_manifest_entry(self) -> dict[str, JSON]:
-        return _manifest_entry(self.tool)
+        return _manifest_entry(self.tool, self.id)
 
     @functools.cached_property
     def parameter_headers(self) -> tuple[param_headers.ParameterHeader, ...]:
@@ -524,7 +529,7 @@ def _without_execution(tool: dict[str, JSON]) -> dict[str, JSON]:
     return {key: value for key, value in tool.items() if key != "execution"} if "execution" in tool else tool
 
 
-def _manifest_entry(tool: dict[str, JSON]) -> dict[str, JSON]:
+def _manifest_entry(tool: dict[str, JSON], id_: str) -> dict[str, JSON]:
     form = encode_canonical(_without_execution(tool))  # as the newest version has it
     parts = {
         "name": tool["name"],
@@ -532,6 +537,7 @@ def _manifest_entry(tool: dict[str, JSON]) -> dict[str, JSON]:
         "digest": sha256_digest(form),
         "size": len(form),
         "annotations": tool.get("annotations"),
+        "id": None if id_ == tool["name"] else id_,
     }
     return omit_empty(parts)
 

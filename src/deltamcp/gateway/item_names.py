@@ -19,6 +19,8 @@ _MAX_NAME_CHARS = 128
 """Both MCP 2025-11-25, "Tool Names"."""
 _MAX_MADE_CHARS = 64
 """The longest name that the gateway makes itself: the APIs of models take no longer ones."""
+_MAX_PATH_CHARS = 256
+"""The longest path of an operation below its upstream; the tree has a level for each part of it."""
 _SUFFIX_CHARS = 6
 _WORD = re.compile(r"[^\s_.\-]*[^\x00-\x7f][^\s_.\-]*")
 """A word with a letter that is not ASCII."""
@@ -69,7 +71,7 @@ def distinct_segments(
 
     A text that can be such a part is that part. Of others that become equal each gets a suffix of its own.
     """
-    exact = {text for text in texts if is_id_segment(text) and (text.isascii() or segment(text) == text)} - {*reserved}
+    exact = {text for text in texts if _is_made(text, segment)} - {*reserved}
     sharing = Counter(segment(text) for text in {*texts} - exact)
     used = exact | {*reserved}
     segments: dict[str, str] = {text: text for text in exact}
@@ -80,6 +82,25 @@ def distinct_segments(
             segments[text] = cleaned if is_free else _with_suffix(cleaned, text, "-", used.__contains__)
             used.add(segments[text])
     return [segments[text] for text in texts]
+
+
+def _is_made(text: str, segment: Callable[[str], str]) -> bool:
+    """Returns whether a text is a part of an id, or of a name, as `segment` makes it."""
+    return is_id_segment(text) and (text.isascii() or segment(text) == text)
+
+
+def distinct_paths(names: Sequence[str], paths: Sequence[str]) -> list[str]:
+    """Returns different ends of ids for operations of one upstream.
+
+    That is the path which the operation has there, if it is one of the tree and the first of its kind; else the name.
+    """
+    first: dict[str, int] = {}
+    for place, path in enumerate(paths):
+        if path and len(path) <= _MAX_PATH_CHARS and all(_is_made(part, id_segment) for part in path.split(".")):
+            first.setdefault(path, place)
+    others = [place for place, path in enumerate(paths) if first.get(path) != place]
+    segments = dict(zip(others, distinct_segments([names[place] for place in others], first), strict=True))
+    return [segments.get(place, path) for place, path in enumerate(paths)]
 
 
 def distinct_names(

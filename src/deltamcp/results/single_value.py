@@ -1,7 +1,8 @@
 """Finds the one value that a tool result consists of, however its server split and repeated it.
 
 The official SDK sends a list as one text for each item, and FastMCP as one text; both repeat it, and any text or
-number, as `structuredContent: {"result": ...}`. SDKs before structured content sent the texts alone.
+number, as `structuredContent: {"result": ...}`. Servers written by hand do so under names of their own: those of the
+reference servers are `content` and `entities`. SDKs before structured content sent the texts alone.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ def single_data(result: ToolResult, work: Work, keeps_structure: bool) -> Result
 
     Args:
         keeps_structure: Whether the caller expects the structured content as the server sent it. If not, a value that
-            an SDK wrapped is returned without its wrapper, and texts that are all objects are returned as their list.
+            was wrapped is returned without its wrapper, and texts that are all objects are returned as their list.
     """
     texts = _texts(result)
     if texts is None:
@@ -37,7 +38,7 @@ def single_data(result: ToolResult, work: Work, keeps_structure: bool) -> Result
         return _data_of_texts(result, texts, work, keeps_structure)
     if _says(result.structured, texts, work):
         return _data_of_structure(result, result.structured, texts, work, keeps_structure)
-    inner = _unwrap(result.structured)
+    inner = _unwrap(result.structured, texts)
     if inner is UNSET or not _says(inner, texts, work):
         # Where there is no text, the structure is all that there is.
         return None if texts else _data_of_structure(result, result.structured, texts, work, keeps_structure)
@@ -102,9 +103,10 @@ def _is_json(text: str, work: Work) -> bool:
     return True
 
 
-def _unwrap(structured: JSON) -> JSON | UnsetType:
-    is_wrapper = isinstance(structured, dict) and structured.keys() == {_WRAPPER}
-    return structured[_WRAPPER] if is_wrapper else UNSET
+def _unwrap(structured: JSON, texts: list[str]) -> JSON | UnsetType:
+    """Return the only member of an object; where no text shows it, only by the name that SDKs give it."""
+    is_wrapper = isinstance(structured, dict) and len(structured) == 1 and (texts or _WRAPPER in structured)
+    return next(iter(structured.values())) if is_wrapper else UNSET
 
 
 def _says(value: JSON, texts: list[str], work: Work) -> bool:
