@@ -4,7 +4,7 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deltamcp.catalog.operation import is_dotted_path, is_id_segment
@@ -120,6 +120,9 @@ def test_a_segment_keeps_letters_of_any_script_and_a_name_those_of_ascii(text, i
 
 
 @given(NAMES)
+@example("¡AЫ")
+@example("\u093eAЫ")
+@example("rе" * 32 + "ж")
 def test_a_segment_stays_what_it_is(text):
     segment = id_segment(text)
     assert id_segment(segment) == segment == unicodedata.normalize("NFKC", segment)

@@ -40,11 +40,17 @@ def id_segment(text: str, otherwise: str = "x") -> str:
 
     A word with Latin letters keeps no others that look like them.
     """
-    if not text.isascii():
-        text = _WORD.sub(lambda word: _without_disguise(word[0]), unicodedata.normalize("NFKC", text))
-        text = "".join(char if is_id_character(char) else " " for char in text)
-        text = text[next((place for place, char in enumerate(text) if char.isalnum()), len(text)) :]
-    return re.sub(r"[^\w-]+" if text.isascii() else r"\s+", "-", text).strip("-_")[:_MAX_MADE_CHARS] or otherwise
+    joined = _join_words(unicodedata.normalize("NFKC", text))
+    if not joined.isascii():
+        joined = _join_words(_WORD.sub(lambda word: _without_disguise(word[0]), joined))
+    return joined or otherwise
+
+
+def _join_words(text: str) -> str:
+    """Returns what of a text can be a part of an id, with hyphens in place of the rest."""
+    words = "".join(char if is_id_character(char) else " " for char in text)
+    start = next((place for place, char in enumerate(words) if char.isalnum()), len(words))
+    return re.sub(" +", "-", words[start:]).strip("-_")[:_MAX_MADE_CHARS]
 
 
 def ascii_segment(text: str) -> str:

@@ -90,7 +90,11 @@ def _is_clear_from(texts: list[str], value: JSON, work: Work) -> bool:
     """
     if len(texts) == 1:
         return _is_value(texts[0], value, work)
-    return isinstance(value, list) and len(texts) == len(value) > 1 and not any(_is_json(text, work) for text in texts)
+    if not isinstance(value, list) or len(value) != len(texts) or len(value) < 2:
+        return False
+    return not any(
+        item is None or isinstance(item, list) or (isinstance(item, str) and _is_json(item, work)) for item in value
+    )
 
 
 def _is_json(text: str, work: Work) -> bool:
