@@ -19,6 +19,7 @@ from deltamcp.catalog.view import View
 from deltamcp.context import Context
 from deltamcp.costs.target import Figures
 from deltamcp.errors import DeltaError
+from deltamcp.gateway.item_names import id_segment
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Kind, Surface
 from deltamcp.work import Work
@@ -100,12 +101,11 @@ def _make_catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
 def make_operation(entry: Entry) -> Operation:
     """Returns a tool of the corpus as an operation, with its server as category."""
     tool, schema = entry.tool, entry.tool.get("inputSchema")
-    category = "".join(char if char.isalnum() or char in "_-" else "-" for char in entry.group).strip("-")
     return Operation(
         _answer_nothing,
         Context,
         name=entry.id.strip(),
-        category=category or "none",
+        category=id_segment(entry.group) if entry.group else "none",
         # The catalogue reads what stands before a dot as a category.
         action=tool["name"].replace(".", "_"),
         description=tool.get("description") or "",

@@ -70,6 +70,26 @@ def test_a_link_of_the_user_and_a_device_are_followed(tmp_path):
     assert mode(Path(os.devnull)) == before
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_log_file_that_cannot_be_written_is_told_once_without_the_records():
+    program = """if True:
+        import logging
+        from pathlib import Path
+        from deltamcp.cli.log import LogOptions, configure_log
+
+        configure_log(LogOptions(file=Path("/dev/full")))
+        for _ in range(2):
+            try:
+                raise RuntimeError("hunter22\\nFORGED\\x1b[2J")
+            except RuntimeError:
+                logging.exception("it failed")
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    reason = "No space left on device"
+    told = f"The log cannot be written to /dev/full: {reason}; its records are lost until it can.\n"
+    assert (done.stdout, done.stderr.decode()) == (b"", told)
+
+
 PROGRAM = """
 import threading, warnings
 from pathlib import Path

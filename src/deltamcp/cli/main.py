@@ -10,8 +10,9 @@ import os
 import sys
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.cli.terminal.output import PrintableStream, print_error, print_traceback
 from deltamcp.errors import (
     CallFailedError,
@@ -123,9 +124,16 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(EXIT_FAILED) from None
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells what is wrong with a command in lines of ours: the shell may have put the name of a file into its words."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(visible_line(message))
+
+
 def make_parser(verb_names: Collection[str]) -> argparse.ArgumentParser:
     """Makes the parser with all verbs; only those in `verb_names` get their arguments, because that imports them."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         "delta-mcp",
         description="Token-efficient MCP: look at servers, call, measure and run them.",
         epilog=_EPILOG,

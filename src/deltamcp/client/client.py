@@ -201,9 +201,15 @@ class DeltaClient:
         return [definition.copy() for definition in await self._lists.definitions(names)]
 
     async def fetch_tools(self) -> list[dict[str, JSON]]:
-        """Returns the definitions of all tools, fetched now. The client does not keep them."""
-        fetched = await self._lists.fetch_tools()
+        """Returns the definitions of all tools, fetched now: of the operations, where a server of this library lists
+        meta-tools in their place. The client does not keep them."""
+        fetched = await self._lists.fetch_operations()
         return [fetched.definitions[tool.name].raw for tool in fetched.index if tool.name in fetched.definitions]
+
+    @property
+    def operation_ids(self) -> Mapping[str, str]:
+        """By tool name, the ids in the tree of the server's operations that `fetch_tools` found."""
+        return self._lists.operation_ids
 
     async def call(self, name: str, /, **arguments: JSON) -> JSON:
         """Calls a tool and returns its result as a value.

@@ -127,10 +127,11 @@ def client_capabilities(
 def forwarding_capabilities(era: Era) -> dict[str, JSON]:
     """Returns the `capabilities` of a client that sends requests of others: all that it can pass a question on for.
 
-    In the modern era the request itself says what its sender can be asked. The client's own requests are about tasks.
+    In the modern era the request itself says what its sender can be asked. The client's own requests are about tasks,
+    and for the whole catalogue.
     """
     if era is Era.MODERN:
-        return {"extensions": {tasks.EXTENSION: {}}}
+        return {"extensions": {progressive_disclosure.NAME: {}, tasks.EXTENSION: {}}}
     return {
         "elicitation": {"form": {}, "url": {}},
         "sampling": {"tools": {}, "context": {}},

@@ -17,7 +17,7 @@ from deltamcp.catalog.view import View
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError
 from deltamcp.gateway.config_file import DEFAULT_RESULTS
-from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_segments
+from deltamcp.gateway.item_names import NamedItem, ascii_segment, distinct_names, distinct_segments
 from deltamcp.values import JSON
 
 GATEWAY_DISCLOSURE = Disclosure("meta", query=True)
@@ -150,7 +150,8 @@ def _make_gateway_catalogue(listings: Sequence[ServerListing], disclosure: Discl
     operations: dict[tuple[str, str], RemoteOperation] = {}
     refused: dict[str, str] = {}
     server_names = [listing.name for listing in listings]
-    categories = dict(zip(server_names, distinct_segments(server_names, reserved=("index",)), strict=True))
+    categories = dict(zip(server_names, distinct_segments(server_names, ("index",)), strict=True))
+    prefixes = dict(zip(server_names, distinct_segments(server_names, ("index",), ascii_segment), strict=True))
     for listing in listings:
         tools: dict[str, dict[str, JSON]] = {}
         for tool in listing.tools:
@@ -161,7 +162,7 @@ def _make_gateway_catalogue(listings: Sequence[ServerListing], disclosure: Discl
                 tools[name] = tool
         category = categories[listing.name]
         items = [NamedItem(listing.name, name) for name in tools]
-        shown = distinct_names(items, categories, has_prefix=len(listings) > 1)
+        shown = distinct_names(items, prefixes, has_prefix=len(listings) > 1)
         actions = distinct_segments([*tools])
         for (name, tool), shown_name, action in zip(tools.items(), shown, actions, strict=True):
             is_pinned = any(fnmatchcase(name, glob) for glob in listing.pinned)

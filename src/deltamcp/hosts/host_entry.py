@@ -1,5 +1,6 @@
 """The entry of the gateway in a host's file, in the shape that the host reads."""
 
+import contextlib
 import re
 import shutil
 import sys
@@ -80,6 +81,24 @@ def make_entry(host: str, words: Sequence[str], moved: Iterable[Mapping[str, Any
 
 def starts_gateway(entry: Mapping[str, Any]) -> bool:
     """Whether an entry, in the shape of `normalize_entry`, starts a gateway of this library."""
+    return _gateway_words(entry) is not None
+
+
+def started_configurations(entry: Mapping[str, Any]) -> list[Path]:
+    """Returns the files that an entry which starts a gateway names, as far as they are there."""
+    folder, found = Path(str(entry.get("cwd") or ".")), []
+    for word in _gateway_words(entry) or ():
+        with contextlib.suppress(OSError, RuntimeError):  # a word may be longer than a name, or `~nobody`
+            path = folder / Path(word).expanduser()
+            if path.is_file():
+                found.append(path.resolve())
+    return found
+
+
+def _gateway_words(entry: Mapping[str, Any]) -> list[str] | None:
+    """Returns the words after `delta-mcp gateway`; None if the entry does not start a gateway."""
     words = [str(word) for word in (entry.get("command", ""), *entry.get("args", ()))]
     program = next((index for index, word in enumerate(words) if _PROGRAM_PATH.search(word)), None)
-    return program is not None and "gateway" in words[program + 1 :]
+    if program is None or "gateway" not in words[program + 1 :]:
+        return None
+    return words[words.index("gateway", program + 1) + 1 :]

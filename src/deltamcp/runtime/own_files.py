@@ -95,6 +95,23 @@ def replace_own_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: the folder cannot be made or written to.
     """
+    with _written_beside(path, content) as written:
+        written.replace(path)
+
+
+def add_own_file(path: Path, content: bytes) -> None:
+    """Writes a file at once unless there is one already; of several programs that do so at a time, one succeeds.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+    """
+    with _written_beside(path, content) as written, contextlib.suppress(FileExistsError):
+        os.link(written, path)
+
+
+@contextlib.contextmanager
+def _written_beside(path: Path, content: bytes) -> Iterator[Path]:
+    """Writes a file of another name into the same folder, which is deleted at the end if it still has that name."""
     make_own_folder(path.parent)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")  # mode 0600
     try:
@@ -102,10 +119,9 @@ def replace_own_file(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
+        yield Path(name)
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise
 
 
 @contextlib.contextmanager

@@ -42,9 +42,8 @@ class Seal:
 
     def close(self, value: JSON, bound_to: bytes) -> str:
         """Returns the sealed value; `bound_to` identifies the caller and the request."""
-        nonce = os.urandom(12)
         plain = msgspec.json.encode([time.time() + self._seconds, value])
-        return base64.urlsafe_b64encode(_VERSION + nonce + self._ciphers[0].encrypt(nonce, plain, bound_to)).decode()
+        return base64.urlsafe_b64encode(_VERSION + self.close_bytes(plain, bound_to)).decode()
 
     def open(self, sealed: str, bound_to: bytes) -> JSON | None:
         """Returns the value; None if `sealed` was altered, belongs to another caller or request, or has expired."""
@@ -55,18 +54,24 @@ class Seal:
                 return None
         except (ValueError, binascii.Error):
             return None
-        plain = self._decrypt(raw[1:13], raw[13:], bound_to)
+        plain = self.open_bytes(raw[1:], bound_to)
         if plain is None:
             return None
         expires, value = msgspec.json.decode(plain)
         return value if raw[:1] == _VERSION and expires >= time.time() else None
 
-    def _decrypt(self, nonce: bytes, data: bytes, bound_to: bytes) -> bytes | None:
+    def close_bytes(self, plain: bytes, bound_to: bytes) -> bytes:
+        """Returns sealed bytes, which do not expire."""
+        nonce = os.urandom(12)
+        return nonce + self._ciphers[0].encrypt(nonce, plain, bound_to)
+
+    def open_bytes(self, sealed: bytes, bound_to: bytes) -> bytes | None:
+        """Returns the bytes; None if `sealed` was altered, or belongs to another caller or request."""
         from cryptography.exceptions import InvalidTag
 
         for cipher in self._ciphers:
             with contextlib.suppress(InvalidTag, ValueError):  # the latter for a nonce that is too short
-                return cipher.decrypt(nonce, data, bound_to)
+                return cipher.decrypt(sealed[:12], sealed[12:], bound_to)
         return None
 
     @functools.cached_property

@@ -3,13 +3,9 @@
 import argparse
 import logging
 import os
-import sys
-import threading
 from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 from msgspec import Struct
 
@@ -18,12 +14,13 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.http_request_id import HttpRequestIdFilter
 from deltamcp.runtime.log import JsonFormatter, LineFormatter
 from deltamcp.runtime.own_files import open_own_file_to_append
-from deltamcp.runtime.stderr_log import StderrHandler
+from deltamcp.runtime.stderr_log import StderrHandler, take_what_python_prints
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 _STDERR_FORMAT = "%(levelname)s %(name)s: %(message)s%(request_suffix)s"
 _FILE_FORMAT = f"%(asctime)s {_STDERR_FORMAT}"
+_LOST = "The log cannot be written to %s: %s; its records are lost until it can."
 
 logger = logging.getLogger("deltamcp")
 
@@ -40,11 +37,13 @@ class LogOptions(Struct, frozen=True):
 class LogFile(logging.FileHandler):
     """Appends every record with one write, so that the records of several processes stay whole.
 
-    Only the user who runs the server can read the file.
+    Only the user who runs the server can read the file. While it cannot be written, as on a full disk, records are lost
+    and stderr says so once: what Python prints in this case is the record's error, raw and with its secrets.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "a", "utf-8")
+        self._is_lost = False
 
     def _open(self) -> TextIOWrapper:
         return os.fdopen(open_own_file_to_append(Path(self.baseFilename)), "a", encoding="utf-8")
@@ -54,8 +53,13 @@ class LogFile(logging.FileHandler):
             if self.stream is None:
                 self.stream = self._open()
             os.write(self.stream.fileno(), f"{self.format(record)}{self.terminator}".encode())
-        except Exception:
-            self.handleError(record)
+        except OSError as error:
+            if not self._is_lost:
+                path = self.baseFilename
+                self._is_lost = True
+                StderrHandler().handle(logging.makeLogRecord({"msg": _LOST, "args": (path, error.strerror)}))
+        else:
+            self._is_lost = False
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
@@ -88,7 +92,7 @@ def configure_log(options: LogOptions) -> None:
     plain = LineFormatter(_STDERR_FORMAT if path is None else _FILE_FORMAT)
     handler.setFormatter(JsonFormatter() if options.format == "json" else plain)
     logging.basicConfig(level=options.level.upper(), handlers=[handler])
-    _take_what_python_prints()
+    take_what_python_prints()
     if options.level == "debug":
         logging.getLogger("deltamcp.calls").setLevel(logging.INFO)
         logging.getLogger("httpcore2").setLevel(logging.INFO)  # it would log headers, which hold keys
@@ -99,27 +103,6 @@ def redact_log(redact: Callable[[str], str]) -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, LineFormatter):
             handler.formatter.redact = redact
-
-
-def _take_what_python_prints() -> None:
-    """Logs warnings, and the errors for which Python would print a traceback, such as those of authors' threads."""
-    logging.captureWarnings(True)
-    sys.unraisablehook = _log_unraisable
-    threading.excepthook = _log_thread_failure
-
-
-def _log_unraisable(failed: Any) -> None:
-    logger.error("%s: %r", failed.err_msg or "Exception ignored in", failed.object, exc_info=_exc_info(failed))
-
-
-def _log_thread_failure(failed: threading.ExceptHookArgs) -> None:
-    if failed.exc_type is not SystemExit:  # by which a thread ends, as `threading.excepthook` of Python knows
-        name = "A thread" if failed.thread is None else f"The thread {failed.thread.name}"
-        logger.error("%s failed", name, exc_info=_exc_info(failed))
-
-
-def _exc_info(failed: Any) -> tuple[type[BaseException], BaseException, TracebackType | None]:
-    return failed.exc_type, failed.exc_value or failed.exc_type(), failed.exc_traceback
 
 
 def tell(sentence: str, options: LogOptions) -> None:

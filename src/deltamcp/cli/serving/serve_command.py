@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import multiprocessing
 import os
 import shutil
@@ -41,7 +42,10 @@ if TYPE_CHECKING:
     from deltamcp.transports.metrics import Metrics
     from deltamcp.transports.uvicorn_server import HttpServer
 
+logger = logging.getLogger("deltamcp")
+
 STORE_VARIABLE = "DELTA_MCP_STORE"
+_STOPPED = "stopped"
 _CLOSE_SECONDS = 2.0
 """How long the server's lifespan may take to close after the calls had their time to end."""
 
@@ -179,6 +183,8 @@ def serve(args: argparse.Namespace, source: ServerSource) -> None:
             _serve_grpc(command, grpc)
         else:
             _serve_stdio(command)
+            return  # the host that has ended it knows
+        logger.info(_STOPPED)
     except Exception as error:
         if args.debug or isinstance(error, DeltaError):
             raise
@@ -239,6 +245,8 @@ def serve_until_changed(command: ServeCommand, bound: BoundSockets) -> None:
         threading.Thread(target=stop_on_change, daemon=True).start()
         threading.Thread(target=_exit_if_blocked, args=(http_server, changes), daemon=True).start()
         http_server.run(bound.server)
+        if not any(changes):
+            logger.info(_STOPPED)
     except Exception as error:
         _print_failure(command, error)
         print_notice("delta-mcp: Waiting for a change.")

@@ -132,6 +132,8 @@ class Workers:
         self._newcomer: _Worker | None = None
         """A worker that will take the place of the one with its number once it is ready."""
         self._to_replace: deque[int] = deque()
+        self._replaced = 0
+        """How many workers were replaced since that was last told."""
         self._start_times: dict[int, float] = {}
         self._early_ends: dict[int, int] = {}
         self._has_served = False
@@ -154,6 +156,8 @@ class Workers:
                 self._start(1)
                 while self._processes() or self._start_times:
                     self._step(reader)
+                if self._is_stopping:
+                    logger.info("stopped: all workers have ended")
             finally:
                 signal.set_wakeup_fd(old_fd)
                 for number, handler in old_handlers.items():
@@ -227,7 +231,9 @@ class Workers:
             self._tell_to_end(old)
         self._start_times.pop(newcomer.number, None)
         self._workers[newcomer.number] = newcomer
+        self._replaced += 1
         self._replace_next()
+        self._tell_when_replaced()
 
     def _announce(self, ready: Ready) -> None:
         """Says that the first worker serves, and starts the others."""
@@ -248,10 +254,12 @@ class Workers:
         code = worker.process.exitcode or 0
         if worker in self._ending:
             self._ending.remove(worker)
+            self._tell_when_replaced()
             return
         if worker is self._newcomer:
             self._newcomer = None
             self._to_replace.clear()
+            self._replaced = 0
             logger.error("%s %s before it served: the workers are not replaced", worker.name, _how(code))
             return
         del self._workers[worker.number]
@@ -308,6 +316,12 @@ class Workers:
     def _replace_next(self) -> None:
         if self._to_replace:
             self._newcomer = self._make_worker(self._to_replace.popleft())
+
+    def _tell_when_replaced(self) -> None:
+        """Says that the last of those that were to be replaced has ended."""
+        if self._replaced and not (self._to_replace or self._newcomer or self._ending or self._is_stopping):
+            logger.info("all workers are replaced, and those before them have ended")
+            self._replaced = 0
 
 
 def _how(code: int) -> str:

@@ -28,6 +28,7 @@ from deltamcp.client.target import (
 from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
 from deltamcp.hosts import files
 from deltamcp.hosts.files import DISABLED, UNTRUSTED, ConfiguredServer
+from deltamcp.runtime.process import keep_grpc_off_stderr
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: "Un
     Raises:
         ConfigurationError: there is no such target.
     """
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else gRPC prints a log of its own beside our one sentence
+    keep_grpc_off_stderr()
     args.login_target = target  # where `login.offer` logs in, if the server wants that: an entry has headers, too
     from deltamcp.client.client import DeltaClient
     from deltamcp.client.oauth.oauth import OAuth
