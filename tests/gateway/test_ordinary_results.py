@@ -13,6 +13,7 @@ from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_file import DEFAULT_RESULTS
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.tokens import count
+from tests.interop.install import folder
 from tests.support import ordinary_server
 from tests.support.conditions import HANG_SECONDS
 from tests.support.gateway_entries import module_entry
@@ -21,8 +22,11 @@ from tests.support.ordinary_server import TOOLS, make_rows
 MOST_SHARE, MOST_COMPACT_SHARE = 0.35, 0.6
 """Of the tokens of the server's own texts from 50 rows on, where these are written on several lines, and where not."""
 SIZES = (1, 50, 500, 5_000)
+OLD_SDK = folder("sdk-1x") / "bin" / "python"
 LIBRARIES = [
     "sdk",
+    "compact",
+    pytest.param("sdk-1x", marks=pytest.mark.skipif(not OLD_SDK.exists(), reason="`make test` installs SDK 1.30")),
     pytest.param(
         "fastmcp",
         marks=pytest.mark.skipif(importlib.util.find_spec("fastmcp") is None, reason="`make bench` installs FastMCP"),
@@ -44,6 +48,8 @@ class Clients(NamedTuple):
 @pytest.fixture(params=LIBRARIES)
 async def clients(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Clients]:
     entry = module_entry(ordinary_server.__name__, request.param)
+    if request.param == "sdk-1x":
+        entry = {"command": str(OLD_SDK), "args": [ordinary_server.__file__, request.param]}
     upstream = UpstreamConfig(name="ordinary", entry=entry)
     config = GatewayConfig(upstreams=[upstream], disclosure="meta", query=False, results=DEFAULT_RESULTS)
     async with (
@@ -87,8 +93,9 @@ async def test_rows_of_every_usual_type_cost_a_share_of_their_text(clients):
     assert {key: share for key, share in shares.items() if share > bounds[key]} == {}
 
 
-@pytest.mark.parametrize("tool", [tool.__name__ for tool in TOOLS])
-async def test_fields_select_from_rows_of_every_usual_type(clients, tool):
-    reply = await clients.ask("execute", operation=tool, params={"count": 500}, fields="max_by(orders || @, &total).id")
-    assert reply["content"][0]["text"].split()[0] == "1499", reply
-    assert count(texts_of(reply)) < 60
+async def test_fields_select_from_rows_of_every_usual_type(clients):
+    for tool in TOOLS:
+        selected = {"params": {"count": 500}, "fields": "max_by(orders || @, &total).id"}
+        reply = await clients.ask("execute", operation=tool.__name__, **selected)
+        assert reply["content"][0]["text"].split()[0] == "1499", reply
+        assert count(texts_of(reply)) < 60

@@ -1,11 +1,17 @@
-"""A server as people write it with the official SDK or with FastMCP: tools that return rows in every usual type."""
+"""A server as people write it with the official SDK or with FastMCP: tools that return rows in every usual type.
+
+It runs with the interpreter of either, by a word: `sdk`, `sdk-1x`, `fastmcp`; and `compact` for what FastMCP writes,
+where that is not installed.
+"""
 
 import dataclasses
+import functools
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypedDict
 
 
@@ -91,14 +97,36 @@ def one_typed_dict(count: int) -> OrdersDict:
 TOOLS = (list_of_dicts, list_of_models, one_dict, one_model, json_in_text, one_dataclass, one_typed_dict)
 
 
+def compact(tool: Callable[[int], Any]) -> Callable[[int], Any]:
+    """A tool of the official SDK that answers as FastMCP does: one compact text, and the same as structure."""
+    from mcp.types import CallToolResult, TextContent
+
+    def call(count: int) -> CallToolResult:
+        value = TypeAdapter(Any).dump_python(tool(count), mode="json")
+        text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        structured = value if isinstance(value, dict) else {"result": value}
+        return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=structured)
+
+    functools.update_wrapper(call, tool, assigned=("__name__", "__doc__"))
+    del call.__wrapped__  # type: ignore[attr-defined]
+    return call
+
+
 def main() -> None:
-    if sys.argv[1] == "sdk":
+    if sys.argv[1] in ("sdk", "compact"):
         from mcp.server import MCPServer
 
         sdk = MCPServer("ordinary")
         for tool in TOOLS:
-            sdk.tool()(tool)
+            sdk.tool()(tool if sys.argv[1] == "sdk" else compact(tool))
         sdk.run("stdio")
+    elif sys.argv[1] == "sdk-1x":
+        from mcp.server.fastmcp import FastMCP as OldServer  # type: ignore[attr-defined]
+
+        old = OldServer("ordinary")
+        for tool in TOOLS:
+            old.tool()(tool)
+        old.run("stdio")
     else:
         from fastmcp import FastMCP
 
