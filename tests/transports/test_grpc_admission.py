@@ -209,7 +209,7 @@ async def test_http_and_grpc_share_the_rates():
 
 
 async def test_a_caller_with_too_many_calls_in_progress_is_refused():
-    server = make_server(limits=Limits(calls=16))
+    server = make_server(limits=Limits(calls=32))
     async with serve_grpc(server) as peer:
         waiting = [peer.call("wait") for _ in range(2)]
         service = peer.server._service

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import gc
 import gzip
 import socket
 import ssl
 import sys
+import weakref
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -160,6 +162,24 @@ async def test_a_connection_without_a_call_is_closed(sends, monkeypatch):
         async with raw_connections(peer.server.port, 1) as [(reader, writer)]:
             writer.write(PREFACE + write_frame(FrameType.SETTINGS, 0, 0) + sends)
             await read_end(reader)
+
+
+async def test_nothing_of_a_connection_stays_when_its_client_has_left():
+    async with serve_grpc(make_server(send_seconds=3_600)) as peer:
+        async with raw_connections(peer.server.port, 2) as opened:
+            for _, writer in opened:
+                writer.write(PREFACE + write_frame(FrameType.SETTINGS, 0, 0))
+            for reader, _ in opened:
+                await reader.readexactly(9)  # gRPC has begun
+            left = [weakref.ref(connection) for connection in relay_of(peer)._accounts]
+            assert len(left) == 2
+        assert await call_size(peer, "abc") == "3"  # of the last connection, the task that accepts knows until the next
+
+        def are_gone() -> bool:
+            gc.collect()
+            return all(connection() is None for connection in left)
+
+        await wait_until(are_gone, "they are gone")
 
 
 async def test_what_is_no_http_2_is_told_and_closed():

@@ -187,6 +187,7 @@ class GrpcClientConnection(_Side):
         """Passes on what has to wait; nothing is read meanwhile."""
         self._dropped_bytes: int | None = None
         """What came since the client was told to leave; None before."""
+        self._is_lost = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
 
@@ -397,7 +398,7 @@ class GrpcClientConnection(_Side):
 
     def close_after_grpc(self) -> None:
         """Closes the connection, which gRPC has closed, once the client has read what was sent to it."""
-        if self._dropped_bytes is not None:
+        if self._is_lost or self._dropped_bytes is not None:  # a timer would hold all of a lost one for its time
             return
         if self._send_timer is None:
             self._send_timer = self._abort_later(self._limits.send_seconds)
@@ -408,6 +409,7 @@ class GrpcClientConnection(_Side):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
         for timer in (self._head_timer, self._send_timer):
             if timer is not None:
                 timer.cancel()

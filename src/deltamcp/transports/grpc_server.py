@@ -22,7 +22,7 @@ from deltamcp.transports.grpc_messages import add_file, lite_messages
 from deltamcp.transports.grpc_open_services import OpenServices
 from deltamcp.transports.grpc_options import GrpcOptions
 from deltamcp.transports.grpc_relay import GrpcRelay
-from deltamcp.transports.grpc_service import GrpcService
+from deltamcp.transports.grpc_service import GrpcService, max_calls
 from deltamcp.transports.tls import check_files
 from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.transports.uvicorn_server import bind_sockets
@@ -174,7 +174,7 @@ def _channel_options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),  # the service keeps to `message_bytes`, with an error that says so
         ("grpc.max_metadata_size", limits.header_bytes),
         ("grpc.http2.bdp_probe", 0),  # else gRPC stores megabytes of every stream before anybody asks for its message
-        ("grpc.max_concurrent_streams", max(1, int(limits.calls * limits.account_share))),
+        ("grpc.max_concurrent_streams", max(1, int(max_calls(limits) * limits.account_share))),
         ("grpc.http2.write_buffer_size", _UNSENT_STREAM_BYTES),
         ("grpc.max_connection_idle_ms", _IDLE_MS),
         ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),

@@ -17,6 +17,7 @@ from deltamcp.calls.failures import log_failure
 from deltamcp.dialects.mcp_lite import LiteOptions, Stamp
 from deltamcp.dialects.mcp_lite_bodies import LiteResponse
 from deltamcp.errors import Fault
+from deltamcp.limits import Limits
 from deltamcp.runtime.quota import Quota
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.calls_in_flight import SHUTTING_DOWN
@@ -64,6 +65,14 @@ _Requests = AsyncIterable[bytes]
 _Handler = Callable[[ReceivedMessage, GrpcRequest, Any, RunningCall], Awaitable[bytes | Failure]]
 
 
+def max_calls(limits: Limits) -> int:
+    """Returns how many calls may be in progress over gRPC, half as many as over HTTP.
+
+    One takes 36 kB: with 1,250 of an address, and 32 MB of parts that they had yielded, memory grew by 81 MB.
+    """
+    return max(1, limits.calls // 2)
+
+
 class GrpcService:
     """Serves the methods of both services; `methods` gives them to a gRPC server."""
 
@@ -76,7 +85,7 @@ class GrpcService:
         self._has_prompts = lite_options.prompts
         self._admission = GrpcAdmission(engine, options, take_call)
         self._metrics = options.get("metrics")
-        self._calls = Quota(limits.calls, limits.account_share)
+        self._calls = Quota(max_calls(limits), limits.account_share)
         self._encoder = GrpcEncoder(limits)
         self._numbers = itertools.count(1)
         self._running = RunningCalls()
