@@ -40,6 +40,8 @@ class UpstreamCatalogue(Struct, frozen=True):
     prompts: list[dict[str, JSON]] = []
     left_out: dict[str, int] = {}
     """How many items are left out that the upstream lists, by list; see `within_bounds` and `without`."""
+    faults: dict[str, str] = {}
+    """Why a list could not be had, by list; the others are as they are."""
 
     @property
     def capabilities(self) -> dict[str, JSON]:
@@ -55,6 +57,10 @@ class UpstreamCatalogue(Struct, frozen=True):
     def instructions(self) -> str:
         text = self.about.get("instructions")
         return text if isinstance(text, str) else ""
+
+    def with_lists_of(self, known: "UpstreamCatalogue") -> "UpstreamCatalogue":
+        """Returns the catalogue with those lists as they were known before that could not be had."""
+        return replace(self, **{kind: getattr(known, kind) for kind in self.faults}) if self.faults else self
 
     def within_bounds(self) -> "UpstreamCatalogue":
         """Returns the catalogue without tools and prompts whose names are too long, and without what each list has
