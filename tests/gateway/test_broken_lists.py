@@ -33,8 +33,7 @@ async def test_a_list_that_fails_hides_no_other_and_comes_back(
     async with connect(made.server, progressive=False) as client:
 
         async def listed() -> dict[str, int]:
-            fetches = {"tools": client.fetch_tools, "prompts": client.prompts, "resources": client.resources}
-            return {kind: len(await fetch()) for kind, fetch in fetches.items()}
+            return {kind: len((await client.request(f"{kind}/list"))[kind]) for kind in LISTS}
 
         assert await listed() == {kind: int(kind != broken) for kind in LISTS}
         await wait_until(lambda: f"one does not list its {broken}: {broken}/list is broken." in caplog.text)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
-from deltamcp.runtime.loop_turns import LoopTurns
+from deltamcp.runtime.turns import LoopTurns
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.grpc_connection import CALL_KEY
 from deltamcp.transports.grpc_options import GrpcOptions

@@ -8,9 +8,9 @@ from google.protobuf.message import DecodeError
 from deltamcp.catalog.operation import Operation
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
-from deltamcp.runtime.loop_turns import LoopTurns
 from deltamcp.runtime.quota import Quota
 from deltamcp.runtime.threads import Threads
+from deltamcp.runtime.turns import LoopTurns
 from deltamcp.transports.grpc_messages import lite_messages
 from deltamcp.transports.grpc_open_services import read_message
 from deltamcp.values import JSON, Failure

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
-from deltamcp.runtime.loop_turns import LoopTurns
+from deltamcp.runtime.turns import LoopTurns
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_lifespan import serve_lifespan
 from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable
 
-from deltamcp.runtime.loop_turns import LoopTurns
+from deltamcp.runtime.turns import LoopTurns
 
 PAGE_SECONDS = 1.0
 """How old a page may be before the next one is made for whoever asks."""

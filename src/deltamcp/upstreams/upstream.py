@@ -428,7 +428,7 @@ class Upstream:
                 listed = await self._fetch_lists(client)
                 connection.listed_life = life
                 self._await_expiry(principal, connection, client)
-            return await asyncio.to_thread(listed.within_bounds().without, self.secrets.credentials)
+            return await asyncio.to_thread(listed.of_operations().within_bounds().without, self.secrets.credentials)
         finally:
             self._fetches[principal.owner] -= 1
             if not self._fetches[principal.owner]:
@@ -457,7 +457,8 @@ class Upstream:
                 raise problem
         faults = {kind: self._redact(str(problem))[:_MAX_ERROR_CHARS] for kind, problem in problems.items()}
         lists: dict[str, Any] = {kind: one for kind, one in found.items() if kind not in problems}
-        return UpstreamCatalogue(client.server.raw, client.server.protocol, **lists, faults=faults)
+        ids = {**client.operation_ids} if "tools" in lists else {}
+        return UpstreamCatalogue(client.server.raw, client.server.protocol, **lists, ids=ids, faults=faults)
 
     async def _fetch_list(
         self, kind: str, fetch: Callable[[], Awaitable[list[dict[str, JSON]]]]
