@@ -70,7 +70,7 @@ class Library:
     def call(self, caller: Caller, reply: Reply | None = None, shape: ResultShape = ResultShape.MCP) -> Any:
         terms = Terms(Era.MODERN, "2026-07-28", {}, {}, {}, caller=caller, result_shape=shape)
         channel: Any = reply or Reply()
-        performing = self.calls.perform(CallTool("read", {}), terms, channel, 1, caller.account)
+        performing = self.calls.perform((terms, CallTool("read", {})), channel, 1, caller.account)
         return asyncio.ensure_future(performing)
 
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable
 
 from deltamcp.errors import Fault
-from deltamcp.transports.asgi_messages import HttpRequest
+from deltamcp.transports.exchange import Exchange
 from deltamcp.transports.warning_filter import WARNING_FILTER
 from deltamcp.values import Failure
 
@@ -25,12 +25,12 @@ class AllowedNames:
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self._admitted: set[tuple[bytes | None, bytes | None]] = set()
 
-    def check(self, incoming: HttpRequest) -> Failure | None:
+    def check(self, exchange: Exchange) -> Failure | None:
         """Returns a failure if the Host or the Origin is not allowed."""
-        names = (incoming.headers.get(b"host"), incoming.headers.get(b"origin"))
+        names = (exchange.headers.get(b"host"), exchange.headers.get(b"origin"))
         refused = None
         # RFC 9112, 3.2: a server must refuse more than one Host, which is a means of request smuggling.
-        if not incoming.has_unique_headers and incoming.has_repeated((b"host", b"origin")):
+        if exchange.has_repeated((b"host", b"origin")):
             refused = Failure(Fault.WRONG_HOST, "The request has more than one Host or Origin header.")
         elif names not in self._admitted:
             if not self._is_host(names[0]) and "*" not in self._hosts:

@@ -1,27 +1,18 @@
-"""The calls in flight over HTTP: limits their number, and ends those whose client or server goes away."""
+"""The calls in flight over HTTP: performs them, a limited number at once, and sends what comes of them."""
 
 import asyncio
-from typing import Protocol
+from collections.abc import Awaitable
 
 from deltamcp.calls.engine import Engine
-from deltamcp.context import Channel
 from deltamcp.errors import Fault
-from deltamcp.runtime.deadline import WaitHook, run_with_hook
+from deltamcp.runtime.deadline import run_with_hook
 from deltamcp.runtime.quota import Quota
-from deltamcp.transports.quota import TOO_MANY_CALLS
-from deltamcp.values import EngineAsk, Failure, Outcome, RequestId, Terms
+from deltamcp.transports.exchange import Exchange, HttpResponse, Write
+from deltamcp.transports.http_reply import WatchedChannel
+from deltamcp.transports.quota import TOO_MANY_CALLS, UNREAD
+from deltamcp.values import Ask, Failure, Listen, Outcome, RequestId, SetLevel, Terms, Watch
 
 SHUTTING_DOWN = Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
-
-
-class CallReply(Channel, WaitHook, Protocol):
-    """The channel of a call over HTTP. As a `WaitHook` it starts when the call first waits, and watches the client.
-
-    That is until the outcome is there: the result of a function may wait for longer than the function took.
-    """
-
-    departed: bool
-    """Whether the call was cancelled because the client disconnected."""
 
 
 class CallsInFlight:
@@ -33,11 +24,15 @@ class CallsInFlight:
         self.draining = False
 
     async def perform(
-        self, ask: EngineAsk, terms: Terms, reply: CallReply, id_: RequestId, account: str
+        self, understood: tuple[Terms, Ask] | Failure, reply: WatchedChannel, id_: RequestId, account: str
     ) -> Outcome | None:
-        """Returns the engine's outcome; None if the client has disconnected."""
+        """Returns what comes of a request as its protocol understood it; None if the client has disconnected."""
+        if isinstance(understood, Failure):
+            return understood
         if not self._quota.take(account):
             return TOO_MANY_CALLS
+        terms, ask = understood
+        assert not isinstance(ask, Listen | SetLevel | Watch), "a transport serves these itself"
         try:
             return await run_with_hook(self._engine.perform(ask, terms, reply, id_), reply)
         except asyncio.CancelledError:
@@ -51,3 +46,24 @@ class CallsInFlight:
             return Failure(Fault.CANCELLED, "The request was cancelled.")
         finally:
             self._quota.give_back(account)
+
+
+async def serve(reply: WatchedChannel, performing: Awaitable[Outcome | None], write: Write) -> None:
+    """Answers a request: awaits what comes of it, and sends it as its protocol writes it."""
+    response = await respond(reply.exchange, performing, write)
+    if response is None:
+        await reply.abandon()
+        return
+    reply.exchange.release()
+    await reply.finish(response)
+
+
+async def respond(
+    exchange: Exchange, performing: Awaitable[Outcome | None], write: Write, in_batch: bool = False
+) -> HttpResponse | None:
+    """Returns the response to a request, whose bytes count for its account; None if the client has disconnected."""
+    outcome = await performing
+    if outcome is None:
+        return None
+    response = write(outcome)
+    return response if exchange.reserve(len(response.body), in_batch) else write(UNREAD)

@@ -2,7 +2,8 @@
 
 from deltamcp.catalog.param_headers import HEADER_NAME
 from deltamcp.transports import asgi_messages
-from deltamcp.transports.asgi_messages import HttpRequest
+from deltamcp.transports.asgi_messages import Header, HeaderList
+from deltamcp.transports.exchange import Exchange
 
 REQUEST_HEADERS = (
     "accept",
@@ -28,7 +29,7 @@ _MAX_AGE = (b"access-control-max-age", b"7200")
 _MAX_ASKED_CHARS = 4096
 
 
-def response_headers(origin: bytes) -> tuple[tuple[bytes, bytes], ...]:
+def response_headers(origin: bytes) -> HeaderList:
     """Returns the headers by which the browser lets a page of an allowed origin read a response."""
     return (
         (b"access-control-allow-origin", origin),
@@ -37,19 +38,20 @@ def response_headers(origin: bytes) -> tuple[tuple[bytes, bytes], ...]:
     )
 
 
-def is_preflight(incoming: HttpRequest) -> bool:
+def is_preflight(exchange: Exchange) -> bool:
     """Whether a browser asks which requests a page may make."""
-    return incoming.scope["method"] == "OPTIONS" and b"access-control-request-method" in incoming.headers
+    headers = exchange.headers
+    return exchange.method == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
 
 
-async def answer_preflight(incoming: HttpRequest, methods: tuple[bytes, bytes]) -> None:
+async def answer_preflight(methods: Header, exchange: Exchange) -> None:
     """Allows every header that a page of an allowed origin asks for: tools and authenticators may have their own.
 
     `methods` is the header that allows the methods of the page's path.
     """
-    asked = incoming.headers.get(b"access-control-request-headers", b"").decode("latin-1")[:_MAX_ASKED_CHARS]
+    asked = exchange.headers.get(b"access-control-request-headers", b"").decode("latin-1")[:_MAX_ASKED_CHARS]
     names = [name for name in map(str.strip, asked.lower().split(",")) if HEADER_NAME.fullmatch(name)]
     allowed = ", ".join(dict.fromkeys((*REQUEST_HEADERS, *names)))
     await asgi_messages.respond_no_content(
-        incoming.send, (methods, (b"access-control-allow-headers", allowed.encode()), _MAX_AGE)
+        exchange.send, (methods, (b"access-control-allow-headers", allowed.encode()), _MAX_AGE)
     )

@@ -5,6 +5,7 @@ session is served, without what its client negotiated. Sessions themselves, quot
 """
 
 import asyncio
+import functools
 import logging
 from collections.abc import MutableMapping
 from typing import Any, Unpack
@@ -16,18 +17,15 @@ from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import FAULTS, ConfigurationError, Fault
 from deltamcp.transports import asgi_messages
-from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
-from deltamcp.transports.body_reader import BodyReader
-from deltamcp.transports.calls_in_flight import CallsInFlight
+from deltamcp.transports.asgi_messages import Header, Receive, Scope, Send
+from deltamcp.transports.calls_in_flight import serve
 from deltamcp.transports.delta_mcp_challenge import write_challenge
+from deltamcp.transports.exchange import Exchange, HttpResponse
 from deltamcp.transports.handshake_session import HandshakeSession
 from deltamcp.transports.http_options import HttpOptions
 from deltamcp.transports.http_reply import HttpReply
-from deltamcp.transports.http_session_requests import make_directory
-from deltamcp.transports.quota import UNREAD
 from deltamcp.transports.server_app import ServerApp
 from deltamcp.values import (
-    ANONYMOUS,
     About,
     Failure,
     Listen,
@@ -44,8 +42,6 @@ from deltamcp.values import (
 from deltamcp.wire import codecs, jsonrpc
 
 logger = logging.getLogger("deltamcp.http")
-
-Header = tuple[bytes, bytes]
 
 _VERSION: Header = (b"mcp-protocol-version", versions.DELTA_MCP_BASELINE.encode())
 _VERSIONS = frozenset(version.encode() for version in versions.DELTA_MCP_HEADERS)
@@ -83,13 +79,10 @@ class DeltaMcpApp(ServerApp):
         """
         if options.get("allowed_hosts") is not None:
             raise ConfigurationError("compat=True checks the Origin and not the Host; leave out allowed_hosts.")
-        super().__init__(engine, path, options)
+        super().__init__(engine, path, {**options, "sessions": True})
         self._origins = frozenset(origin.encode() for origin in (options.get("allowed_origins") or ()))
-        self._bodies = BodyReader(engine.limits)
-        self._calls = CallsInFlight(engine, self._quotas.calls)
-        self._sessions = make_directory(engine, self._quotas)
+        self._auth = options.get("auth")
         self._dialect = DeltaMcp()
-        self._attach_metrics(self._sessions.__len__)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = _Response(send)
@@ -99,23 +92,13 @@ class DeltaMcpApp(ServerApp):
             logger.error("a request failed", exc_info=error)
             await response.fail()
 
-    def drain(self) -> None:
-        super().drain()
-        self._calls.draining = True
-
     # Admission
 
     async def _admit(self, scope: Scope, receive: Receive, response: "_Response") -> None:
-        raw = scope["headers"]
-        headers: dict[bytes, bytes] = dict(raw)
-        if self._request_ids is not None:
-            response.headers += self._request_ids.begin(headers)
-        if self.proxies:
-            scope = self.proxies.resolve(scope, headers)
-        address = asgi_messages.client_address(scope)
-        await self._turns.take(address)
-        method = scope["method"]
-        page = self.pages.find(asgi_messages.path_within(scope), scope)
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        response.headers += self._admission.begin(headers)
+        scope, address = await self._admission.arrive(scope, headers)
+        page, method = self.pages.find(asgi_messages.path_within(scope), scope), scope["method"]
         if page is not None and page.is_probe and method == "GET":
             await page.app(scope, receive, response.send)
             return
@@ -123,21 +106,29 @@ class DeltaMcpApp(ServerApp):
             await self._engine.lifespan.start()
         # The ASGI server's own way to send a whole response would leave out the headers that `response` adds.
         scope = {key: value for key, value in scope.items() if key != asgi_messages.WHOLE_RESPONSE}
-        caller = self._engine.identify(ANONYMOUS, None, address)
-        accepts, unique = asgi_messages.ONLY_JSON, len(headers) == len(raw)
-        incoming = HttpRequest(
-            scope, headers, receive, response.send, caller, accepts, unique, self._quotas, self._auth, self._metrics
+        caller, accepts = self._admission.anonymous(address), asgi_messages.ONLY_JSON
+        exchange = Exchange(
+            scope,
+            headers,
+            receive,
+            response.send,
+            address,
+            caller,
+            accepts,
+            self._quotas,
+            self._challenge,
+            self._metrics,
         )
-        refused = None if self._rates is None else await self._rates.check_address(address)
+        refused = await self._admission.check_rate(address)
         if refused is not None:
-            await self._refuse(incoming, refused)
+            await exchange.respond(_refusal(refused))
             return
         if page is not None and page.for_any_host and method == "GET":
             await page.app(scope, receive, response.send)
             return
         origin = headers.get(b"origin")
         if origin is not None:
-            if origin not in self._origins or incoming.has_repeated((b"origin",)):
+            if origin not in self._origins or exchange.has_repeated((b"origin",)):
                 await asgi_messages.respond(response.send, 403, b"")
                 return
             response.headers += ((b"access-control-allow-origin", origin), (b"vary", b"Origin"), _EXPOSED)
@@ -146,66 +137,56 @@ class DeltaMcpApp(ServerApp):
                 return
         if page is not None and not page.for_any_host:
             await page.app(scope, receive, response.send)
-            return
-        if method != "POST":
+        elif method != "POST":
             await asgi_messages.respond(response.send, 405, b"", ((b"allow", b"POST"),))
-            return
-        refused = await self._authenticate(incoming)
-        if refused is not None:
-            await self._refuse(incoming, refused)
-            return
-        try:
-            await self._post(incoming)
-        finally:
-            incoming.release()
-
-    async def _authenticate(self, incoming: HttpRequest) -> Failure | None:
-        if self._auth is None:
-            return None
-        header = incoming.headers.get(b"authorization")
-        if not incoming.has_unique_headers and incoming.has_repeated((b"authorization",)):
-            header = None
-        return await self._identify(incoming, self._auth, header)
-
-    async def _refuse(self, incoming: HttpRequest, failure: Failure) -> None:
-        """Sends the status of a failure, with an empty body."""
-        if self._metrics is not None:
-            self._metrics.count_refusal(failure)
-        if self._auth is not None and failure.fault is Fault.UNAUTHORIZED:
-            headers = [(b"www-authenticate", write_challenge(self._auth, failure).encode("latin-1", "replace"))]
         else:
-            headers = [*asgi_messages.failure_headers(incoming, failure)]
-        if failure.fault in (Fault.TOO_LARGE, Fault.TOO_SLOW):
-            headers.append(asgi_messages.CLOSE)
-        status = 504 if failure.fault is Fault.TIMEOUT else FAULTS[failure.fault].handshake_http
-        await asgi_messages.respond(incoming.send, status, b"", headers)
+            await self._serve_call(exchange)
+
+    async def _serve_call(self, exchange: Exchange) -> None:
+        # To the original a request with two tokens has none.
+        repeated = exchange.has_repeated((b"authorization",))
+        authorization = None if repeated else exchange.headers.get(b"authorization")
+        found = await self._admission.identify_by(authorization, exchange.scope, exchange.address)
+        if isinstance(found, Failure):
+            await exchange.respond(_refusal(found))
+            return
+        exchange.caller = found
+        try:
+            await self._post(exchange)
+        finally:
+            exchange.close()
+
+    def _challenge(self, failure: Failure) -> str | None:
+        if self._auth is not None and failure.fault is Fault.UNAUTHORIZED:
+            return write_challenge(self._auth, failure)
+        return self._admission.challenge(failure)
 
     # POST
 
-    async def _post(self, incoming: HttpRequest) -> None:
-        headers = incoming.headers
+    async def _post(self, exchange: Exchange) -> None:
+        headers = exchange.headers
         codec = codecs.codec_for_content_type(headers.get(b"content-type", b"").decode("latin-1"))
-        incoming.codec = codecs.codec_for_accept(headers.get(b"accept", b"").decode("latin-1"), codec)
-        message = await self._bodies.read(incoming, codec)
+        exchange.codec = codecs.codec_for_accept(headers.get(b"accept", b"").decode("latin-1"), codec)
+        message = await self._bodies.read(exchange, codec)
         match message:
             case Failure():
-                await self._refuse(incoming, message)
+                await exchange.respond(_refusal(message))
             case Request() | Notification():
                 complaint = _version_complaint(headers.get(b"mcp-protocol-version"), message.method)
                 if complaint is not None:
-                    await asgi_messages.respond_json(incoming.send, 400, complaint)
+                    await asgi_messages.respond_json(exchange.send, 400, complaint)
                 elif message.method == "initialize":
-                    await self._initialize(message, incoming)
+                    await self._initialize(message, exchange)
                 elif isinstance(message, Request):
-                    await self._answer(message, incoming)
+                    await self._answer(message, exchange)
                 else:
-                    await asgi_messages.respond_accepted(incoming.send)
+                    await asgi_messages.respond_accepted(exchange.send)
             case Malformed(fault=Fault.PARSE):
-                await asgi_messages.respond_json(incoming.send, 400, _UNREADABLE)
+                await asgi_messages.respond_json(exchange.send, 400, _UNREADABLE)
             case _:
-                await asgi_messages.respond_json(incoming.send, 400, _INVALID)
+                await asgi_messages.respond_json(exchange.send, 400, _INVALID)
 
-    async def _initialize(self, message: Request | Notification, incoming: HttpRequest) -> None:
+    async def _initialize(self, message: Request | Notification, exchange: Exchange) -> None:
         """Opens a session, also for a notification, as the original does; only a request has a result."""
         request = message if isinstance(message, Request) else Request(0, message.method, message.params)
         if not isinstance(request.params.get("protocolVersion"), str):
@@ -213,18 +194,18 @@ class DeltaMcpApp(ServerApp):
         dialect = self._engine.dialects.find_session(request)
         agreement = dialect.agree(request.params, LINE_ENCODINGS)
         if isinstance(agreement, Failure):
-            await asgi_messages.respond_to(incoming, 200, dialect.write(request, agreement, _STANDARD.version))
+            await exchange.respond(HttpResponse(200, dialect.write(request, agreement, _STANDARD.version)))
             return
-        opened = await self._sessions.open(dialect, agreement, incoming.caller.principal, incoming.account)
+        opened = await self._sessions.open(dialect, agreement, exchange.caller.principal, exchange.account)
         if isinstance(opened, Failure):
-            await self._refuse(incoming, opened)
+            await exchange.respond(_refusal(opened))
             return
         session_id = (b"mcp-session-id", opened.id.encode())
         if isinstance(message, Notification):
-            await asgi_messages.respond(incoming.send, 202, b"", (session_id,))
+            await asgi_messages.respond(exchange.send, 202, b"", (session_id,))
             return
-        body = dialect.introduce(request, self._about(incoming.caller.principal), agreement, LINE_ENCODINGS)
-        await asgi_messages.respond_to(incoming, 200, body, session_id)
+        body = dialect.introduce(request, self._about(exchange.caller.principal), agreement, LINE_ENCODINGS)
+        await exchange.respond(HttpResponse(200, body, (session_id,)))
 
     def _about(self, principal: Principal) -> About:
         """Returns what the server says of itself: it has no stream, so it tells of no changes and sends no log.
@@ -237,43 +218,41 @@ class DeltaMcpApp(ServerApp):
         capabilities = {name: {"listChanged": False} if value else {} for name, value in kept.items()}
         return About(about.info, capabilities, about.instructions)
 
-    async def _answer(self, request: Request, incoming: HttpRequest) -> None:
-        found = await self._sessions.find(incoming)
+    async def _answer(self, request: Request, exchange: Exchange) -> None:
+        found = await self._sessions.find(exchange)
         if isinstance(found, Failure) and found.fault is Fault.OVERLOADED:  # the store does not say which session it is
-            await self._refuse(incoming, found)
+            await exchange.respond(_refusal(found))
             return
         if isinstance(found, Failure):
-            session, account = HandshakeSession(self._dialect, _STANDARD, _NOWHERE, incoming.caller), incoming.account
+            session, account = HandshakeSession(self._dialect, _STANDARD, _NOWHERE, exchange.caller), exchange.account
         else:
             session, account = found.session, found.account
-        reply = HttpReply(incoming, asgi_messages.ONLY_JSON, account, self._engine.limits)
-        outcome = await self._perform(request, session, reply, account)
-        if outcome is None:
-            return
-        body = session.write(request, outcome)
-        if not reply.reserve(len(body)):
-            outcome = UNREAD
-        if isinstance(outcome, Failure) and outcome.fault in _SILENT_FAULTS:
-            await self._refuse(incoming, outcome)
-            return
-        incoming.release()
-        await reply.finish(body, 200)
+        reply = HttpReply(exchange, asgi_messages.ONLY_JSON, self._engine.limits, account)
+        await serve(reply, self._perform(request, session, reply, account), functools.partial(_write, request, session))
 
     async def _perform(
         self, request: Request, session: HandshakeSession, reply: HttpReply, account: str
     ) -> Outcome | None:
         """Returns the outcome of a request; None if its client has disconnected."""
         understood = session.read(request)
-        if isinstance(understood, Failure):
-            return understood
-        terms, ask = understood
-        match ask:
-            case SetLevel() | Watch() | Listen():
-                return Failure(Fault.UNKNOWN_METHOD, "This server sends no messages besides responses.")
-            case _:
-                async with asyncio.timeout(self._engine.limits.handler_seconds) as deadline:
-                    outcome = await self._calls.perform(ask, terms, reply, request.id, account)
-                return Failure(Fault.TIMEOUT, "The request took too long.") if deadline.expired() else outcome
+        if not isinstance(understood, Failure) and isinstance(understood[1], SetLevel | Watch | Listen):
+            return Failure(Fault.UNKNOWN_METHOD, "This server sends no messages besides responses.")
+        async with asyncio.timeout(self._engine.limits.handler_seconds) as deadline:
+            outcome = await self._calls.perform(understood, reply, request.id, account)
+        return Failure(Fault.TIMEOUT, "The request took too long.") if deadline.expired() else outcome
+
+
+def _refusal(failure: Failure) -> HttpResponse:
+    """Returns the status of a failure, with an empty body."""
+    headers = (asgi_messages.CLOSE,) if failure.fault in (Fault.TOO_LARGE, Fault.TOO_SLOW) else ()
+    status = 504 if failure.fault is Fault.TIMEOUT else FAULTS[failure.fault].handshake_http
+    return HttpResponse(status, b"", headers, failure)
+
+
+def _write(request: Request, session: HandshakeSession, outcome: Outcome) -> HttpResponse:
+    if isinstance(outcome, Failure) and outcome.fault in _SILENT_FAULTS:
+        return _refusal(outcome)
+    return HttpResponse(200, session.write(request, outcome))
 
 
 def _version_complaint(version: bytes | None, method: str) -> bytes | None:

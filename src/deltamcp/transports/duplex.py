@@ -9,10 +9,11 @@ import functools
 import logging
 import secrets
 from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from deltamcp.calls.engine import Engine
-from deltamcp.context import ProgressReport
+from deltamcp.context import Channel, ProgressReport
 from deltamcp.dialects import versions
 from deltamcp.dialects.dialect import StatelessDialect
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
@@ -355,25 +356,17 @@ class Duplex:
             await asyncio.wait(tasks, timeout=1.0)
 
 
-class _DuplexChannel:
+class _DuplexChannel(Channel):
     """The channel of one request, over the connection that all requests share."""
 
-    __slots__ = ("_duplex", "_limits", "_session")
+    __slots__ = ("_duplex", "_limits", "_session", "fairness_key")
+    headers: Mapping[bytes, bytes] = MappingProxyType({})
 
     def __init__(self, duplex: Duplex, session: HandshakeSession | None, limits: Limits) -> None:
+        self.fairness_key: Hashable = id(duplex)
         self._duplex = duplex
         self._limits = limits
         self._session = session
-
-    @property
-    def fairness_key(self) -> Hashable:
-        return id(self._duplex)
-
-    @property
-    def headers(self) -> Mapping[bytes, bytes]:
-        return {}
-
-    takes_every_progress = False
 
     async def notify(self, message: bytes) -> None:
         self._duplex.put(message)
@@ -381,9 +374,6 @@ class _DuplexChannel:
 
     async def report(self, progress: ProgressReport) -> None:
         await self.notify(progress.notification())
-
-    async def send_part(self, part: JSON) -> None:
-        """Does nothing: MCP sends whole results."""
 
     async def request(self, method: str, params: dict[str, JSON]) -> JSON:
         assert self._session is not None, "only the handshake era asks by request"
@@ -394,9 +384,6 @@ class _DuplexChannel:
         except (asyncio.CancelledError, InputDeclinedError):
             self._duplex.put(self._session.withdraw_request(id_))
             raise
-
-    async def detach(self) -> None:
-        """Does nothing: the connection stays open for other requests."""
 
 
 class _LocalDuplexSession:

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Hashable, Mapping
 from typing import Any
 
-from deltamcp.context import ProgressReport
-from deltamcp.errors import InputDeclinedError, ToolError
+from deltamcp.context import Channel, ProgressReport
+from deltamcp.errors import ToolError
 from deltamcp.transports.grpc_admission import GrpcRequest
 from deltamcp.transports.grpc_encoder import COUNTED_BYTES, GrpcEncoder
 from deltamcp.transports.grpc_responses import ResponseForm
@@ -16,36 +15,14 @@ from deltamcp.values import JSON
 logger = logging.getLogger("deltamcp.grpc")
 
 
-class GrpcReply:
+class GrpcReply(Channel):
     """The `Channel` of a call with one response. gRPC itself cancels the call's task when the client goes away."""
 
-    takes_every_progress = False
+    unasked = "MCP-lite has no requests to clients."
 
     def __init__(self, request: GrpcRequest) -> None:
-        self._request = request
-
-    @property
-    def fairness_key(self) -> Hashable:
-        return self._request.caller.account
-
-    @property
-    def headers(self) -> Mapping[bytes, bytes]:
-        return self._request.headers
-
-    async def notify(self, message: bytes) -> None:
-        """Does nothing: MCP-lite has no notifications."""
-
-    async def report(self, progress: ProgressReport) -> None:
-        """Does nothing: there is one response."""
-
-    async def send_part(self, part: JSON) -> None:
-        """Does nothing: there is one response."""
-
-    async def request(self, method: str, params: dict[str, JSON]) -> JSON:
-        raise InputDeclinedError("MCP-lite has no requests to clients.")
-
-    async def detach(self) -> None:
-        """Does nothing."""
+        self.fairness_key = request.caller.account
+        self.headers = request.headers
 
 
 class GrpcStreamReply(GrpcReply):
@@ -61,6 +38,7 @@ class GrpcStreamReply(GrpcReply):
     ) -> None:
         """Large parts count for the caller until they are sent; each waits `send_seconds` for its turn."""
         super().__init__(request)
+        self._account = request.caller.account
         self._encoder = encoder
         self._send_seconds = send_seconds
         self._context = context
@@ -76,7 +54,7 @@ class GrpcStreamReply(GrpcReply):
 
     async def send(self, result: dict[str, JSON]) -> None:
         """Sends a response without `meta`; cancels the call if the client is gone."""
-        account, unsent = self._request.caller.account, self._encoder.unsent
+        account, unsent = self._account, self._encoder.unsent
         encoded = await self._encoder.write_part(account, result, self._form, self._send_seconds)
         if encoded is not None and len(encoded) <= COUNTED_BYTES:
             await self._write(encoded)

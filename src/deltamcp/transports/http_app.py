@@ -1,29 +1,42 @@
-"""Streamable HTTP as an ASGI application: admits requests by path, host, origin and credentials.
+"""Streamable HTTP as an ASGI application: finds what is at a request's path, and whether its sender may have it.
 
-What it admits, `McpEndpoint` serves, or `McpLiteEndpoint` at the paths of MCP-lite. `OpenPages` has the other pages,
-which need no credentials.
+At an endpoint, `McpEndpoint` or `McpLiteEndpoint` serves the request. `OpenPages` has the other pages, which need no
+credentials.
 """
 
-import logging
-from typing import Unpack
+import functools
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Unpack
 
-from deltamcp.auth.authenticator import Authenticator
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages, cors
 from deltamcp.transports.allowed_names import LOOPBACK, AllowedNames
-from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
+from deltamcp.transports.asgi_messages import Header, Receive, Scope, Send
 from deltamcp.transports.delta_mcp_app import DeltaMcpApp
+from deltamcp.transports.exchange import Exchange, HttpResponse, refusal
 from deltamcp.transports.http_options import HttpOptions
+from deltamcp.transports.http_session_requests import SessionRequests
 from deltamcp.transports.mcp_endpoint import McpEndpoint
 from deltamcp.transports.mcp_lite_endpoint import McpLiteEndpoint
 from deltamcp.transports.mcp_lite_options import read_settings
+from deltamcp.transports.open_pages import OpenPage
 from deltamcp.transports.server_app import ServerApp
-from deltamcp.transports.warning_filter import WARNING_FILTER
-from deltamcp.values import ANONYMOUS, Failure
+from deltamcp.values import Failure
 
-logger = logging.getLogger("deltamcp.http")
-logger.addFilter(WARNING_FILTER)
+Step = Callable[[Exchange], Awaitable[Failure | None]]
+"""One thing that a request must pass before it is served."""
+
+
+class Place(NamedTuple):
+    """What is at a path."""
+
+    serve: Callable[[Exchange], Awaitable[None]]
+    steps: tuple[Step, ...]
+    """What its requests pass, in this order."""
+    refusal: Callable[[Failure], HttpResponse] = refusal
+    methods: Header | None = cors.MCP_METHODS
+    """The header that allows pages of other origins the methods of the path; None for a place that answers itself."""
 
 
 class HttpApp(ServerApp):
@@ -32,62 +45,66 @@ class HttpApp(ServerApp):
     def __init__(self, engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> None:
         super().__init__(engine, path, options)
         self._names = AllowedNames(options.get("allowed_hosts") or LOOPBACK, options.get("allowed_origins") or ())
-        self._endpoint = McpEndpoint(engine, self._quotas, options.get("sessions", True))
+        self._endpoint = McpEndpoint(
+            engine, self._calls, self._bodies, SessionRequests(engine, self._calls, self._sessions)
+        )
         settings = read_settings(options.get("mcp_lite", True))
         beside = "" if settings is None else f", and MCP-lite is below /{settings.prefix.strip('/')}"
         self._no_page = Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self.path or '/'}{beside}.")
-        self._lite = None if settings is None else McpLiteEndpoint(engine, self._quotas, settings)
-        self._attach_metrics(self._endpoint.count_sessions)
+        self._lite = None if settings is None else McpLiteEndpoint(engine, self._calls, self._bodies, settings)
+        to_page = (self._start, self._check_sender)
+        to_endpoint = (*to_page, self._check_credentials)
+        self._mcp_place = Place(self._endpoint.serve, to_endpoint)
+        if self._lite is not None:
+            self._lite_place = Place(self._lite.serve, to_endpoint, self._lite.refusal, cors.ONLY_POST)
+        self._nowhere = Place(self._refuse_path, to_page)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raw = scope["headers"]
-        headers: dict[bytes, bytes] = dict(raw)
-        added = () if self._request_ids is None else self._request_ids.begin(headers)
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        added = self._admission.begin(headers)
         if added:
             send = asgi_messages.adding_headers(send, added)
-        if self.proxies:
-            scope = self.proxies.resolve(scope, headers)
-        address = asgi_messages.client_address(scope)
-        await self._turns.take(address)
-        at_endpoint = scope["path"] == self.path or asgi_messages.path_within(scope) == self.path
-        page = lite = None
-        if not at_endpoint:
-            path = asgi_messages.path_within(scope)
-            lite = self._lite if self._lite is not None and self._lite.owns(path) else None
-            page = self.pages.find(path, scope) if lite is None else None
-        if page is not None and page.is_probe:
-            await page.app(scope, receive, send)
-            return
-        if not self._engine.lifespan.started:
-            await self._engine.lifespan.start()
-        caller = self._engine.identify(ANONYMOUS, None, address)
+        scope, address = await self._admission.arrive(scope, headers)
+        place = self._find_place(scope)
         accepts = asgi_messages.read_accept(headers.get(b"accept", b"*/*"))
-        unique = len(headers) == len(raw)
-        incoming = HttpRequest(
-            scope, headers, receive, send, caller, accepts, unique, self._quotas, self._auth, self._metrics, added
+        caller, challenge = self._admission.anonymous(address), self._admission.challenge
+        exchange = Exchange(
+            scope, headers, receive, send, address, caller, accepts, self._quotas, challenge, self._metrics, added
         )
-        for_any_host = page is not None and page.for_any_host
-        refused = None if for_any_host else self._names.check(incoming)
-        is_cross_origin = b"origin" in headers and not for_any_host and refused is None
-        if is_cross_origin:
-            incoming.add_headers(cors.response_headers(headers[b"origin"]))
-        if self._rates is not None:
-            refused = await self._rates.check_address(address) or refused
-        if is_cross_origin and refused is None and cors.is_preflight(incoming):
-            await cors.answer_preflight(incoming, cors.MCP_METHODS if lite is None else cors.ONLY_POST)
-            return
-        if refused is None and not at_endpoint and page is None and lite is None:
-            refused = self._no_page
-        if refused is None and page is None and self._auth is not None:
-            refused = await self._authenticate(incoming, self._auth)
-        if lite is not None:
-            await (lite.serve(incoming, path) if refused is None else lite.refuse(incoming, refused))
-        elif refused is not None:
-            await asgi_messages.refuse(incoming, refused)
-        elif page is not None:
-            await page.app(scope, receive, incoming.send)
-        else:
-            await self._endpoint.serve(incoming)
+        if place.methods is not None and cors.is_preflight(exchange):
+            place = place._replace(
+                serve=functools.partial(cors.answer_preflight, place.methods), steps=self._nowhere.steps
+            )
+        try:
+            for step in place.steps:
+                refused = await step(exchange)
+                if refused is not None:
+                    await exchange.refuse(place.refusal(refused))
+                    return
+            await place.serve(exchange)
+        finally:
+            exchange.close()
+
+    def _find_place(self, scope: Scope) -> Place:
+        if scope["path"] == self.path:
+            return self._mcp_place
+        path = asgi_messages.path_within(scope)
+        if path == self.path:
+            return self._mcp_place
+        if self._lite is not None and self._lite.owns(path):
+            return self._lite_place
+        page = self.pages.find(path, scope)
+        return self._nowhere if page is None else self._place_of(page)
+
+    def _place_of(self, page: OpenPage) -> Place:
+        async def serve(exchange: Exchange) -> None:
+            await page.app(exchange.scope, exchange.receive, exchange.send)
+
+        if page.is_probe:
+            return Place(serve, (), methods=None)
+        if page.for_any_host:
+            return Place(serve, (self._start, self._check_rate), methods=None)
+        return Place(serve, (self._start, self._check_sender))
 
     def drain(self) -> None:
         super().drain()
@@ -99,12 +116,32 @@ class HttpApp(ServerApp):
     def paths(self) -> list[str]:
         return [*super().paths, *(() if self._lite is None else self._lite.paths)]
 
-    # Admission
+    async def _refuse_path(self, exchange: Exchange) -> None:
+        await exchange.refuse(refusal(self._no_page))
 
-    async def _authenticate(self, incoming: HttpRequest, auth: Authenticator) -> Failure | None:
-        if not incoming.has_unique_headers and incoming.has_repeated((b"authorization",)):
-            return Failure(Fault.INVALID_REQUEST, "The request has more than one Authorization header.")
-        return await self._identify(incoming, auth, incoming.headers.get(b"authorization"))
+    # Steps
+
+    async def _start(self, exchange: Exchange) -> None:
+        """The first request starts the server, unless the ASGI server did."""
+        if not self._engine.lifespan.started:
+            await self._engine.lifespan.start()
+
+    async def _check_rate(self, exchange: Exchange) -> Failure | None:
+        return await self._admission.check_rate(exchange.address)
+
+    async def _check_sender(self, exchange: Exchange) -> Failure | None:
+        """Checks `Host` and `Origin`, and lets a page of an allowed origin read the response, a refusal too."""
+        refused = self._names.check(exchange)
+        if refused is None and b"origin" in exchange.headers:
+            exchange.add_headers(cors.response_headers(exchange.headers[b"origin"]))
+        return await self._admission.check_rate(exchange.address) or refused
+
+    async def _check_credentials(self, exchange: Exchange) -> Failure | None:
+        found = await self._admission.identify(exchange.scope, exchange.address)
+        if isinstance(found, Failure):
+            return found
+        exchange.caller = found
+        return None
 
 
 def make_app(engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> ServerApp:

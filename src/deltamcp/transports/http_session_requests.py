@@ -1,6 +1,7 @@
 """HTTP requests of the handshake era: POST, GET and DELETE. All but an `initialize` belong to a session."""
 
 import asyncio
+import functools
 
 from msgspec.structs import replace
 
@@ -9,21 +10,21 @@ from deltamcp.dialects import versions
 from deltamcp.dialects.progressive_disclosure import ENCODINGS
 from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages
-from deltamcp.transports.asgi_messages import AcceptedTypes, HttpRequest
-from deltamcp.transports.calls_in_flight import CallsInFlight
+from deltamcp.transports.asgi_messages import ONLY_JSON, AcceptedTypes
+from deltamcp.transports.calls_in_flight import CallsInFlight, respond, serve
 from deltamcp.transports.event_streams import FollowedStream
+from deltamcp.transports.exchange import Exchange, HttpResponse, refusal, refuse_message
 from deltamcp.transports.handshake_session import cancelled_id
 from deltamcp.transports.http_reply import HttpReply
 from deltamcp.transports.http_sessions import HttpSession, HttpSessions
 from deltamcp.transports.no_sessions import NoSessions
-from deltamcp.transports.quota import TOO_MANY_CALLS, UNREAD, HttpQuotas
+from deltamcp.transports.quota import TOO_MANY_CALLS, HttpQuotas
 from deltamcp.transports.session_directory import SESSION_HEADER, SessionDirectory
 from deltamcp.transports.shared_sessions import SharedSessions
 from deltamcp.transports.stream_copies import StreamCopies
 from deltamcp.values import (
     Caller,
     Failure,
-    Listen,
     Malformed,
     Message,
     Notification,
@@ -47,67 +48,59 @@ _FORGOTTEN = Failure(Fault.INTERNAL, "The response is too large to be stored for
 class SessionRequests:
     """Opens sessions, serves the requests in them, and closes them."""
 
-    def __init__(self, engine: Engine, calls: CallsInFlight, quotas: HttpQuotas, keep_sessions: bool) -> None:
+    def __init__(self, engine: Engine, calls: CallsInFlight, sessions: SessionDirectory) -> None:
         self._engine = engine
         self._calls = calls
-        self._sessions = make_directory(engine, quotas, keep_sessions)
-
-    async def _find(self, incoming: HttpRequest) -> HttpSession | Failure:
-        return await self._sessions.find(incoming)
+        self._sessions = sessions
 
     # POST
 
-    def count_sessions(self) -> int:
-        """Returns how many sessions this process holds."""
-        return len(self._sessions)
-
-    async def answer(self, message: Message | list[Message], incoming: HttpRequest) -> None:
+    async def answer(self, message: Message | list[Message], exchange: Exchange) -> None:
         """Serves the body of a POST and sends the response."""
         if isinstance(message, Malformed):
-            await asgi_messages.refuse_message(message, incoming)
+            await exchange.refuse(refuse_message(message))
             return
-        id_: RequestId | None = None
-        if isinstance(message, Request):
-            id_ = message.id
-            is_named = SESSION_HEADER in incoming.headers and self._sessions.are_kept
-            if message.method == "initialize" and not is_named:
-                await self._initialize(message, incoming)
-                return
-        opened = await self._find(incoming)
+        is_named = SESSION_HEADER in exchange.headers and self._sessions.are_kept
+        if isinstance(message, Request) and message.method == "initialize" and not is_named:
+            await self._initialize(message, exchange)
+            return
+        opened = await self._sessions.find(exchange)
         if isinstance(opened, Failure):
-            await asgi_messages.refuse(incoming, opened, id_)
+            await exchange.refuse(refusal(opened, message.id if isinstance(message, Request) else None))
             return
         match message:
             case Request():
-                await self._serve(message, opened, incoming)
+                accepts = exchange.accepts or ONLY_JSON
+                reply = self._reply(opened, exchange, accepts, message.id)
+                await serve(reply, self._perform(message, opened, reply), functools.partial(_write, message, opened))
             case Notification() | Response():
                 failure = await self._receive(message, opened)
                 if failure is None:
-                    await asgi_messages.respond_accepted(incoming.send)
+                    await asgi_messages.respond_accepted(exchange.send)
                 else:
-                    await asgi_messages.refuse(incoming, failure)
+                    await exchange.refuse(refusal(failure))
             case list():
-                async with incoming.place_of_batch(self._engine.limits.body_seconds) as is_free:
+                async with exchange.place_of_batch(self._engine.limits.body_seconds) as is_free:
                     if is_free:
-                        await self._serve_batch(message, opened, incoming)
+                        await self._serve_batch(message, opened, exchange)
                     else:
-                        await asgi_messages.refuse(incoming, TOO_MANY_CALLS)
+                        await exchange.refuse(refusal(TOO_MANY_CALLS))
 
-    async def _initialize(self, request: Request, incoming: HttpRequest) -> None:
+    async def _initialize(self, request: Request, exchange: Exchange) -> None:
         dialects = self._engine.dialects
         dialect = dialects.find_session(request) if self._sessions.are_kept else dialects.default
         agreement = dialect.agree(request.params, ENCODINGS)
         if isinstance(agreement, Failure):
-            await asgi_messages.respond_to(incoming, 200, dialect.write(request, agreement, versions.HANDSHAKE[0]))
+            await exchange.respond(HttpResponse(200, dialect.write(request, agreement, versions.HANDSHAKE[0])))
             return
-        opened = await self._sessions.open(dialect, agreement, incoming.caller.principal, incoming.account)
+        opened = await self._sessions.open(dialect, agreement, exchange.caller.principal, exchange.account)
         if isinstance(opened, Failure):
-            await asgi_messages.refuse(incoming, opened, request.id)
+            await exchange.refuse(refusal(opened, request.id))
             return
-        about = self._sessions.describe(self._engine.capabilities.about(incoming.caller.principal))
+        about = self._sessions.describe(self._engine.capabilities.about(exchange.caller.principal))
         body = opened.session.dialect.introduce(request, about, agreement, ENCODINGS)
         headers = ((SESSION_HEADER, opened.id.encode()),) if self._sessions.are_kept else ()
-        await asgi_messages.respond_to(incoming, 200, body, *headers)
+        await exchange.respond(HttpResponse(200, body, headers))
 
     async def _receive(self, message: Notification | Response, opened: HttpSession) -> Failure | None:
         if isinstance(message, Response):
@@ -118,108 +111,75 @@ class SessionRequests:
             return await self._sessions.cancel(opened, cancelled_id(message, self._engine.limits))
         return None
 
-    async def _serve(self, request: Request, opened: HttpSession, incoming: HttpRequest) -> None:
-        session = opened.session
-        reply = self._reply(opened, incoming, incoming.accepts or asgi_messages.ONLY_JSON, request.id)
-        outcome = await self._perform(request, opened, reply)
-        if outcome is None:
-            await reply.abandon()
-            return
-        body = session.write(request, outcome)
-        if not reply.reserve(len(body)):
-            outcome = UNREAD
-            body = session.write(request, outcome)
-        failure = outcome if isinstance(outcome, Failure) else None
-        status = 200 if failure is None else session.dialect.http_status(failure)
-        instead = session.write(request, _FORGOTTEN) if reply.is_stream(status) else None
-        incoming.release()
-        await reply.finish(body, status, instead, failure)
-
     def _reply(
-        self, opened: HttpSession, incoming: HttpRequest, accepts: AcceptedTypes, id_: RequestId | None = None
+        self, opened: HttpSession, exchange: Exchange, accepts: AcceptedTypes, id_: RequestId | None = None
     ) -> HttpReply:
         streams = opened.streams if self._sessions.are_kept else None
         key = opened.id or opened.account
-        return HttpReply(incoming, accepts, key, self._engine.limits, opened.session, streams, id_)
+        return HttpReply(exchange, accepts, self._engine.limits, key, opened.session, streams, id_)
 
     async def _perform(self, request: Request, opened: HttpSession, reply: HttpReply) -> Outcome | None:
         if request.id in opened.in_flight:
             return Failure(Fault.INVALID_REQUEST, f"A request with the id {request.id!r} is still in progress.")
         understood = opened.session.read(request)
-        if isinstance(understood, Failure):
-            return understood
-        terms, ask = understood
-        match ask:
-            case SetLevel() | Watch():
-                return await self._sessions.apply(opened, ask)
-            case Listen():
-                raise AssertionError("a session has no subscriptions of this kind")
-            case _:
-                task = asyncio.current_task()
-                assert task is not None, "ASGI applications run in tasks"
-                opened.in_flight[request.id] = task
-                self._sessions.begin_use(opened)
-                try:
-                    return await self._calls.perform(ask, terms, reply, request.id, opened.account)
-                finally:
-                    opened.in_flight.pop(request.id, None)
-                    self._sessions.end_use(opened)
+        if not isinstance(understood, Failure) and isinstance(understood[1], SetLevel | Watch):
+            return await self._sessions.apply(opened, understood[1])
+        task = asyncio.current_task()
+        assert task is not None, "ASGI applications run in tasks"
+        opened.in_flight[request.id] = task
+        self._sessions.begin_use(opened)
+        try:
+            return await self._calls.perform(understood, reply, request.id, opened.account)
+        finally:
+            opened.in_flight.pop(request.id, None)
+            self._sessions.end_use(opened)
 
-    async def _serve_batch(self, messages: list[Message], opened: HttpSession, incoming: HttpRequest) -> None:
+    async def _serve_batch(self, messages: list[Message], opened: HttpSession, exchange: Exchange) -> None:
         """Serves a batch, which only MCP 2025-03-26 has, and sends its responses as one batch."""
         if opened.session.agreement.version != versions.BATCHES_IN:
-            await asgi_messages.refuse_message(messages, incoming)
+            await exchange.refuse(refuse_message(messages))
             return
-        responses: list[bytes] = []
-        size = 0
+        bodies: list[bytes] = []
         caller = opened.session.caller
         for message in messages:
-            await self._engine.computations.take_turn(incoming.account)
+            await self._engine.computations.take_turn(exchange.account)
             if opened.streams.is_closed:
-                await asgi_messages.refuse(incoming, _ENDED)
+                await exchange.refuse(refusal(_ENDED))
                 return
             match message:
                 case Request():
-                    reply = self._reply(opened, incoming, asgi_messages.ONLY_JSON)
+                    reply = self._reply(opened, exchange, ONLY_JSON)
                     # Meanwhile another token of the same principal, with other scopes, may have used the session.
                     opened.session.caller = caller
-                    outcome = await self._perform(message, opened, reply)
-                    if outcome is None:
+                    room = self._engine.limits.message_bytes - sum(map(len, bodies))
+                    write = functools.partial(_write_within, room, message, opened)
+                    response = await respond(exchange, self._perform(message, opened, reply), write, in_batch=True)
+                    if response is None:
                         return
-                    body = opened.session.write(message, outcome)
-                    if size + len(body) > self._engine.limits.message_bytes:
-                        body = opened.session.write(message, _BATCH_TOO_LARGE)
-                    elif not reply.reserve(len(body), in_batch=True):
-                        body = opened.session.write(message, UNREAD)
-                    size += len(body)
-                    responses.append(body)
+                    bodies.append(response.body)
                 case Notification() | Response():
                     failure = await self._receive(message, opened)
                     if failure is not None:
-                        await asgi_messages.refuse(incoming, failure)
+                        await exchange.refuse(refusal(failure))
                         return
                 case Malformed():
-                    responses.append(jsonrpc.encode_malformed(message))
-        if not responses:
-            await asgi_messages.respond_accepted(incoming.send)
-            return
-        reply = self._reply(opened, incoming, asgi_messages.ONLY_JSON)
-        await reply.finish(b"[%b]" % b",".join(responses), 200)
+                    bodies.append(jsonrpc.encode_malformed(message))
+        await exchange.respond_batch(bodies)
 
     # GET and DELETE
 
-    async def listen(self, incoming: HttpRequest) -> FollowedStream | Failure:
+    async def listen(self, exchange: Exchange) -> FollowedStream | Failure:
         """Serves GET: returns the stream of messages outside requests, or the one that `Last-Event-ID` resumes."""
-        if incoming.accepts is None or not incoming.accepts.events:
+        if exchange.accepts is None or not exchange.accepts.events:
             return Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
-        opened = await self._find(incoming)
+        opened = await self._sessions.find(exchange)
         if isinstance(opened, Failure):
             return opened
-        streams, account = incoming.quotas.streams, incoming.account
+        streams, account = exchange.quotas.streams, exchange.account
         if not streams.take(account):
             return Failure(Fault.OVERLOADED, "Too many streams are open; close one first.")
         self._sessions.begin_use(opened)
-        last = incoming.headers.get(b"last-event-id")
+        last = exchange.headers.get(b"last-event-id")
         followed: FollowedStream | Failure | None = None
 
         def leave() -> None:
@@ -235,10 +195,24 @@ class SessionRequests:
                 leave()
         return followed._replace(on_leave=leave) if isinstance(followed, FollowedStream) else followed
 
-    async def end(self, incoming: HttpRequest) -> Failure | None:
+    async def end(self, exchange: Exchange) -> Failure | None:
         """Serves DELETE: ends the session."""
-        opened = await self._find(incoming)
+        opened = await self._sessions.find(exchange)
         return opened if isinstance(opened, Failure) else await self._sessions.end(opened)
+
+
+def _write(request: Request, opened: HttpSession, outcome: Outcome) -> HttpResponse:
+    session = opened.session
+    body, instead = session.write(request, outcome), functools.partial(session.write, request, _FORGOTTEN)
+    if isinstance(outcome, Failure):
+        return HttpResponse(session.dialect.http_status(outcome), body, failure=outcome, instead=instead)
+    return HttpResponse(200, body, instead=instead)
+
+
+def _write_within(room: int, request: Request, opened: HttpSession, outcome: Outcome) -> HttpResponse:
+    """Writes a response of a batch, whose responses have so many bytes left."""
+    response = _write(request, opened, outcome)
+    return response if len(response.body) <= room else _write(request, opened, _BATCH_TOO_LARGE)
 
 
 def make_directory(engine: Engine, quotas: HttpQuotas, keep_sessions: bool = True) -> SessionDirectory:

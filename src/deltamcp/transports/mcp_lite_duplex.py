@@ -5,7 +5,7 @@ import time
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.transports.duplex import Connection, Duplex, Respond
-from deltamcp.transports.mcp_lite_messages import MAX_BATCH, refusal
+from deltamcp.transports.mcp_lite_messages import MAX_BATCH, why_refused
 from deltamcp.transports.mcp_lite_response import write_response
 from deltamcp.values import LOCAL, Failure, Malformed, Message, Outcome, Principal, Request, Response
 
@@ -32,7 +32,7 @@ class LiteDuplex(Duplex):
             super()._receive_batch([_check(message) for message in messages], held)
 
     def _refuse_message(self, message: Malformed) -> bytes:
-        return self._lite.refuse(*refusal(message))
+        return self._lite.refuse(*why_refused(message))
 
     def _write_failure(self, request: Request, failure: Failure) -> bytes:
         return self._lite.refuse(failure, request.id)
@@ -57,6 +57,6 @@ class LiteDuplex(Duplex):
 def _check(message: Message) -> Message:
     """Returns a message that MCP-lite does not have as one that is refused, any other as it is."""
     if isinstance(message, Response):
-        failure, id_ = refusal(message)
+        failure, id_ = why_refused(message)
         return Malformed(failure.fault, failure.message, id_)
     return message

@@ -5,8 +5,10 @@ Nothing here has a session.
 """
 
 import enum
+import functools
 import math
 import time
+from collections.abc import Awaitable
 
 from msgspec.structs import replace
 
@@ -14,11 +16,12 @@ from deltamcp.calls.engine import Engine
 from deltamcp.dialects.mcp_lite_bodies import PROMISE, LiteResponse
 from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages
-from deltamcp.transports.asgi_messages import Headers, HttpRequest
+from deltamcp.transports.asgi_messages import HeaderList, Headers
 from deltamcp.transports.body_reader import BodyReader
-from deltamcp.transports.calls_in_flight import CallsInFlight
+from deltamcp.transports.calls_in_flight import CallsInFlight, respond, serve
+from deltamcp.transports.exchange import Exchange, HttpResponse
 from deltamcp.transports.http_reply import HttpReply
-from deltamcp.transports.mcp_lite_messages import MAX_BATCH, refusal
+from deltamcp.transports.mcp_lite_messages import MAX_BATCH, why_refused
 from deltamcp.transports.mcp_lite_negotiation import (
     ReplyForm,
     accepts_json,
@@ -28,8 +31,8 @@ from deltamcp.transports.mcp_lite_negotiation import (
 )
 from deltamcp.transports.mcp_lite_options import McpLiteSettings
 from deltamcp.transports.mcp_lite_response import make_stamp, write_response
-from deltamcp.transports.mcp_lite_stream import LiteStreams
-from deltamcp.transports.quota import TOO_MANY_CALLS, UNREAD, HttpQuotas
+from deltamcp.transports.mcp_lite_stream import LiteStream, wait_to_end, write_last_event
+from deltamcp.transports.quota import TOO_MANY_CALLS
 from deltamcp.values import (
     JSON,
     Answer,
@@ -37,6 +40,7 @@ from deltamcp.values import (
     Failure,
     Message,
     Notification,
+    Outcome,
     Page,
     RedeemPromise,
     Request,
@@ -47,8 +51,8 @@ from deltamcp.wire import jsonrpc
 
 _ALLOW = (b"allow", b"POST")
 _ONLY_JSON = Failure(Fault.NOT_ACCEPTABLE, "Accept application/json; only a single request is answered by events.")
-_Headers = tuple[tuple[bytes, bytes], ...]
-_NO_HEADERS: _Headers = ()
+_DRAIN_SHARE = 0.9
+"""The part of the time to drain after which an event stream ends: the rest is for its last event."""
 
 
 class LitePath(enum.Enum):
@@ -78,13 +82,13 @@ _PATHS: dict[str, LitePath] = {
 class McpLiteEndpoint:
     """Serves the requests that `HttpApp` has admitted."""
 
-    def __init__(self, engine: Engine, quotas: HttpQuotas, settings: McpLiteSettings) -> None:
+    def __init__(self, engine: Engine, calls: CallsInFlight, bodies: BodyReader, settings: McpLiteSettings) -> None:
         self._engine = engine
         self._settings = settings
         self._lite = engine.dialects.mcp_lite(settings.dialect)
-        self._calls = CallsInFlight(engine, quotas.calls)
-        self._streams = LiteStreams(engine, self._lite, self._calls)
-        self._bodies = BodyReader(engine.limits)
+        self._calls = calls
+        self._bodies = bodies
+        self._streams: set[LiteStream] = set()
         names = dict(_PATHS)
         if settings.prompts:
             names["prompts"] = LitePath.PROMPTS
@@ -104,197 +108,165 @@ class McpLiteEndpoint:
         return path in self.paths or path == self._prefix or path.startswith(f"{self._prefix}/")
 
     def drain(self) -> None:
-        """Tells calls that are cancelled from now on that the server stops, and ends event streams in time."""
-        self._calls.draining = True
-        self._streams.drain()
+        """Ends the calls of open event streams that do not end by themselves in time."""
+        for stream in self._streams:
+            stream.end_after(self._engine.limits.drain_seconds * _DRAIN_SHARE)
 
-    async def serve(self, incoming: HttpRequest, path: str) -> None:
+    async def serve(self, exchange: Exchange) -> None:
         """Sends the response to a request at a path that this endpoint owns."""
-        try:
-            use = self.paths.get(path)
-            refused = self._no_path if use is None else _check_head(incoming)
-            if refused is not None:
-                await self.refuse(incoming, refused)
-            elif use is LitePath.CALLS:
-                await self._answer(await self._bodies.read(incoming, incoming.codec), incoming)
-            elif use is not None:
-                parsed = await self._bodies.read_object(incoming)
-                if isinstance(parsed, dict):
-                    if accepts_json(_accept(incoming)):
-                        await self._answer_object(parsed, use, incoming)
-                    else:
-                        await self.refuse(incoming, _ONLY_JSON)
-                else:
-                    await self._answer(parsed, incoming)
-        finally:
-            incoming.release()
-            if incoming.response_bytes:  # those of a batch whose client has left
-                incoming.release_responses()
+        use = self.paths.get(asgi_messages.path_within(exchange.scope))
+        refused = self._no_path if use is None else _check_head(exchange)
+        if refused is not None:
+            await exchange.refuse(self.refusal(refused))
+        elif use is None or use is LitePath.CALLS:
+            await self._answer(await self._bodies.read(exchange, exchange.codec), exchange)
+        else:
+            parsed = await self._bodies.read_object(exchange)
+            if not isinstance(parsed, dict):
+                await self._answer(parsed, exchange)
+            elif accepts_json(_accept(exchange)):
+                await self._answer_object(parsed, use, exchange)
+            else:
+                await exchange.refuse(self.refusal(_ONLY_JSON))
 
-    async def refuse(self, incoming: HttpRequest, failure: Failure, id_: RequestId | None = None) -> None:
-        """Refuses a request that no tool has seen."""
-        headers = asgi_messages.failure_headers(incoming, failure)
-        if failure.fault is Fault.WRONG_HTTP_METHOD:
-            headers = (_ALLOW,)
-        status = self._lite.http_status(failure)
-        await asgi_messages.send_refusal(incoming, failure, status, self._lite.refuse(failure, id_), headers)
+    def refusal(self, failure: Failure, id_: RequestId | None = None) -> HttpResponse:
+        """Returns what refuses a request that no tool has seen."""
+        headers = (_ALLOW,) if failure.fault is Fault.WRONG_HTTP_METHOD else ()
+        return HttpResponse(self._lite.http_status(failure), self._lite.refuse(failure, id_), headers, failure)
 
     # JSON-RPC
 
-    async def _answer(self, message: Message | list[Message] | Failure, incoming: HttpRequest) -> None:
+    async def _answer(self, message: Message | list[Message] | Failure, exchange: Exchange) -> None:
         match message:
             case Request():
-                await self._answer_request(message, incoming)
-            case list() if accepts_json(_accept(incoming)):
-                async with incoming.place_of_batch(self._engine.limits.body_seconds) as is_free:
-                    await (self._answer_batch(message, incoming) if is_free else self.refuse(incoming, TOO_MANY_CALLS))
+                await self._answer_request(message, exchange)
+            case list() if accepts_json(_accept(exchange)):
+                async with exchange.place_of_batch(self._engine.limits.body_seconds) as is_free:
+                    if is_free:
+                        await self._answer_batch(message, exchange)
+                    else:
+                        await exchange.refuse(self.refusal(TOO_MANY_CALLS))
             case list():
-                await self.refuse(incoming, _ONLY_JSON)
+                await exchange.refuse(self.refusal(_ONLY_JSON))
             case Notification():
-                await asgi_messages.respond_accepted(incoming.send)
+                await asgi_messages.respond_accepted(exchange.send)
             case Failure():
-                await self.refuse(incoming, message)
+                await exchange.refuse(self.refusal(message))
             case _:
-                failure, id_ = refusal(message)
-                await self.refuse(incoming, failure, id_)
+                await exchange.refuse(self.refusal(*why_refused(message)))
 
-    async def _answer_request(self, request: Request, incoming: HttpRequest) -> None:
+    async def _answer_request(self, request: Request, exchange: Exchange) -> None:
         started = time.monotonic()
-        understood = self._lite.read(request, incoming.caller)
-        if _wants_events(incoming, understood):
-            await self._streams.answer(request, understood, incoming, started)
+        understood = self._lite.read(request, exchange.caller)
+        if _wants_events(exchange, understood):
+            await self._answer_by_events(request, understood, exchange, started)
             return
-        reply = HttpReply(incoming, asgi_messages.ONLY_JSON, incoming.account, self._engine.limits)
-        body, response, headers = await self._perform(request, understood, incoming, reply, started)
-        if body is None:
-            await reply.abandon()
-            return
-        if not reply.reserve(len(body)):
-            body, response = write_response(self._lite, request, UNREAD, started)
-        incoming.release()
-        failure = response if isinstance(response, Failure) else None
-        status = 200 if failure is None else self._lite.http_status(failure)
-        if isinstance(response, LiteResponse) and response.response_type == PROMISE:
-            status = self._settings.promise_http_status
-            headers = (*headers, _retry_after(response))
-        await reply.finish(body, status, failure=failure, headers=headers)
+        asked, applied = _wait_as_preferred(understood, exchange.headers, request)
+        reply, performing = self._perform(request, asked, exchange)
+        await serve(reply, performing, functools.partial(self._write, request, started, applied))
 
-    async def _perform(
-        self,
-        request: Request,
-        understood: tuple[Terms, EngineAsk] | Failure,
-        incoming: HttpRequest,
-        reply: HttpReply,
-        started: float,
-    ) -> tuple[bytes | None, LiteResponse | Failure | None, _Headers]:
-        """Returns the response, what it says, and its headers; no response if the client has disconnected."""
-        headers = _NO_HEADERS
-        if isinstance(understood, Failure):
-            return *write_response(self._lite, request, understood, started), headers
-        terms, ask = understood
-        if type(ask) is RedeemPromise:
-            ask, headers = _wait_as_preferred(ask, incoming.headers, request)
-        outcome = await self._calls.perform(ask, terms, reply, request.id, incoming.account)
-        if outcome is None:
-            return None, None, headers
-        return *write_response(self._lite, request, outcome, started), headers
+    async def _answer_by_events(
+        self, request: Request, understood: tuple[Terms, EngineAsk] | Failure, exchange: Exchange, started: float
+    ) -> None:
+        stream = LiteStream(exchange, self._engine.limits)
+        self._streams.add(stream)
+        try:
+            await stream.open()
+            performing = self._calls.perform(wait_to_end(understood, request), stream, request.id, exchange.account)
+            await serve(stream, performing, functools.partial(write_last_event, self._lite, request, started))
+        finally:
+            self._streams.discard(stream)
+            await stream.close()
 
-    async def _answer_batch(self, messages: list[Message], incoming: HttpRequest) -> None:
+    def _perform(
+        self, request: Request, asked: tuple[Terms, EngineAsk] | Failure, exchange: Exchange
+    ) -> tuple[HttpReply, Awaitable[Outcome | None]]:
+        reply = HttpReply(exchange, asgi_messages.ONLY_JSON, self._engine.limits)
+        return reply, self._calls.perform(asked, reply, request.id, exchange.account)
+
+    def _write(self, request: Request, started: float, headers: HeaderList, outcome: Outcome) -> HttpResponse:
+        body, response = write_response(self._lite, request, outcome, started)
+        if isinstance(response, Failure):
+            return HttpResponse(self._lite.http_status(response), body, headers, response)
+        return self._with_status(response, body, headers)
+
+    def _with_status(self, response: LiteResponse | None, body: bytes, headers: HeaderList) -> HttpResponse:
+        if response is None or response.response_type != PROMISE:
+            return HttpResponse(200, body, headers)
+        seconds = math.ceil(response.meta["retry_after_ms"] / 1000)
+        headers = (*headers, (b"retry-after", b"%d" % seconds))  # when to ask for the promise again
+        return HttpResponse(self._settings.promise_http_status, body, headers)
+
+    async def _answer_batch(self, messages: list[Message], exchange: Exchange) -> None:
         """Performs the requests of a batch one after the other, and sends their responses as one body."""
-        if not self._settings.batches:
-            await self.refuse(incoming, Failure(Fault.INVALID_REQUEST, "This server takes no batches."))
+        if not self._settings.batches or len(messages) > MAX_BATCH:
+            most = f"A batch may have at most {MAX_BATCH} messages."
+            reason = most if self._settings.batches else "This server takes no batches."
+            await exchange.refuse(self.refusal(Failure(Fault.INVALID_REQUEST, reason)))
             return
-        if len(messages) > MAX_BATCH:
-            await self.refuse(
-                incoming, Failure(Fault.INVALID_REQUEST, f"A batch may have at most {MAX_BATCH} messages.")
-            )
-            return
-        last = HttpReply(incoming, asgi_messages.ONLY_JSON, incoming.account, self._engine.limits)
         bodies: list[bytes] = []
         for message in messages:
-            await self._engine.computations.take_turn(incoming.account)
+            await self._engine.computations.take_turn(exchange.account)
             if isinstance(message, Request):
-                started = time.monotonic()
-                reply = HttpReply(incoming, asgi_messages.ONLY_JSON, incoming.account, self._engine.limits)
-                understood = self._lite.read(message, incoming.caller)
-                body, _, _ = await self._perform(message, understood, incoming, reply, started)
-                if body is None:
+                write = functools.partial(self._write, message, time.monotonic(), ())
+                understood = self._lite.read(message, exchange.caller)
+                asked, _ = _wait_as_preferred(understood, exchange.headers, message)
+                _, performing = self._perform(message, asked, exchange)
+                response = await respond(exchange, performing, write, in_batch=True)
+                if response is None:
                     return
-                if not last.reserve(len(body), in_batch=True):
-                    body, _ = write_response(self._lite, message, UNREAD, started)
-                bodies.append(body)
+                bodies.append(response.body)
             elif not isinstance(message, Notification):
-                bodies.append(self._lite.refuse(*refusal(message)))
-        incoming.release()
-        if bodies:
-            await last.finish(b"[%b]" % b",".join(bodies), 200)
-        else:
-            await asgi_messages.respond_accepted(incoming.send)
+                bodies.append(self._lite.refuse(*why_refused(message)))
+        await exchange.respond_batch(bodies)
 
     # Parameters alone
 
-    async def _answer_object(self, params: dict[str, JSON], use: LitePath, incoming: HttpRequest) -> None:
+    async def _answer_object(self, params: dict[str, JSON], use: LitePath, exchange: Exchange) -> None:
         """Performs the request that a path stands for, and sends its result alone."""
         started = time.monotonic()
         request = _named_request(use, params)
-        reply = HttpReply(incoming, asgi_messages.ONLY_JSON, incoming.account, self._engine.limits)
         shape = params.get("shape", "array" if use is LitePath.TOOL_ARRAY else "object")
-        understood = self._lite.read(request, incoming.caller)
+        is_array = shape == "array" and use is not LitePath.AWAIT
+        understood = self._lite.read(request, exchange.caller)
         if shape not in ("array", "object"):
             understood = Failure(Fault.INVALID_PARAMS, 'shape must be "array" or "object".')
-        if isinstance(understood, Failure):
-            await self._refuse_object(incoming, understood)
-            return
-        terms, ask = understood
-        status, headers = 200, _NO_HEADERS
-        if type(ask) is RedeemPromise:
-            ask, headers = _wait_as_preferred(ask, incoming.headers, request)
-        elif shape == "array" and use is not LitePath.AWAIT:
-            ask = replace(ask, whole=True)  # an array has no place for a cursor
-        outcome = await self._calls.perform(ask, terms, reply, request.id, incoming.account)
-        if outcome is None:
-            await reply.abandon()
-            return
+        elif is_array and not isinstance(understood, Failure):
+            understood = understood[0], replace(understood[1], whole=True)  # an array has no place for a cursor
+        asked, applied = _wait_as_preferred(understood, exchange.headers, request)
+        reply, performing = self._perform(request, asked, exchange)
+        await serve(reply, performing, functools.partial(self._write_object, request, started, applied, is_array))
+
+    def _write_object(
+        self, request: Request, started: float, headers: HeaderList, is_array: bool, outcome: Outcome
+    ) -> HttpResponse:
+        """Writes a result alone; an error has a status that says so, because 200 is for errors with a request's id."""
         if isinstance(outcome, Answer) and isinstance(outcome.value, Page):
-            body = self._lite.write_list(outcome.value, is_array=shape == "array")
-        else:
-            response = self._lite.respond(request, outcome, make_stamp(started))
-            if isinstance(response, Failure):
-                await self._refuse_object(incoming, response)
-                return
-            if response.response_type == PROMISE:
-                status, headers = self._settings.promise_http_status, (*headers, _retry_after(response))
-            body = jsonrpc.encode({**response.result, "_meta": response.meta})
-        if not reply.reserve(len(body)):
-            await self._refuse_object(incoming, UNREAD)
-            return
-        incoming.release()
-        await reply.finish(body, status, headers=headers)
-
-    async def _refuse_object(self, incoming: HttpRequest, failure: Failure) -> None:
-        """Sends an error with a status that says so: 200 is for errors with the id of their request."""
-        status = self._lite.http_status(failure)
-        body, headers = self._lite.refuse(failure), asgi_messages.failure_headers(incoming, failure)
-        await asgi_messages.send_refusal(incoming, failure, 400 if status == 200 else status, body, headers)
+            return HttpResponse(200, self._lite.write_list(outcome.value, is_array), headers)
+        response = self._lite.respond(request, outcome, make_stamp(started))
+        if isinstance(response, Failure):
+            status = self._lite.http_status(response)
+            return HttpResponse(400 if status == 200 else status, self._lite.refuse(response), (), response)
+        return self._with_status(response, jsonrpc.encode({**response.result, "_meta": response.meta}), headers)
 
 
-def _check_head(incoming: HttpRequest) -> Failure | None:
-    method, headers = incoming.scope["method"], incoming.headers
+def _check_head(exchange: Exchange) -> Failure | None:
+    method, headers = exchange.method, exchange.headers
     if method != "POST":
         return Failure(Fault.WRONG_HTTP_METHOD, f"MCP-lite does not take {method}; send POST.")
     refused = check_media_type(headers)
-    if refused is None and preferred_form(_accept(incoming)) is None:
+    if refused is None and preferred_form(_accept(exchange)) is None:
         refused = Failure(Fault.NOT_ACCEPTABLE, "Accept application/json or text/event-stream.")
     return refused
 
 
-def _accept(incoming: HttpRequest) -> bytes:
-    return incoming.headers.get(b"accept", b"*/*")
+def _accept(exchange: Exchange) -> bytes:
+    return exchange.headers.get(b"accept", b"*/*")
 
 
-def _wants_events(incoming: HttpRequest, understood: tuple[Terms, EngineAsk] | Failure) -> bool:
+def _wants_events(exchange: Exchange, understood: tuple[Terms, EngineAsk] | Failure) -> bool:
     """Whether the client prefers an event stream, by its headers or by `_meta.stream`."""
-    if preferred_form(_accept(incoming)) is ReplyForm.EVENTS:
+    if preferred_form(_accept(exchange)) is ReplyForm.EVENTS:
         return True
     return not isinstance(understood, Failure) and understood[0].meta.get("stream") is True
 
@@ -306,14 +278,14 @@ def _named_request(use: LitePath, params: dict[str, JSON]) -> Request:
     return Request(0, "prompts/list" if use is LitePath.PROMPTS else "tools/list", params)
 
 
-def _retry_after(response: LiteResponse) -> tuple[bytes, bytes]:
-    """Returns the header that says when to ask for a promise again."""
-    return b"retry-after", b"%d" % math.ceil(response.meta["retry_after_ms"] / 1000)
-
-
-def _wait_as_preferred(ask: RedeemPromise, headers: Headers, request: Request) -> tuple[EngineAsk, _Headers]:
-    """Returns the ask with the time that the `Prefer` header says, unless the arguments say one."""
+def _wait_as_preferred(
+    understood: tuple[Terms, EngineAsk] | Failure, headers: Headers, request: Request
+) -> tuple[tuple[Terms, EngineAsk] | Failure, HeaderList]:
+    """Returns a request with the time of the `Prefer` header, unless the arguments say one, and what tells so."""
+    if isinstance(understood, Failure) or type(understood[1]) is not RedeemPromise:
+        return understood, ()
     seconds = preferred_wait(headers)
     if seconds is None or "wait_ms" in request.params["arguments"]:
-        return ask, ()
-    return replace(ask, wait_seconds=float(seconds)), ((b"preference-applied", b"wait=%d" % seconds),)
+        return understood, ()
+    terms, ask = understood
+    return (terms, replace(ask, wait_seconds=float(seconds))), ((b"preference-applied", b"wait=%d" % seconds),)

@@ -11,7 +11,7 @@ MAX_BATCH = 16
 """The messages of a batch, each of which may be a call."""
 
 
-def refusal(message: Malformed | Response) -> tuple[Failure, RequestId | None]:
+def why_refused(message: Malformed | Response) -> tuple[Failure, RequestId | None]:
     """Returns why a message gets an error."""
     if isinstance(message, Malformed):
         return Failure(message.fault, message.reason), message.id

@@ -6,22 +6,21 @@ has come; `done` has the whole result; `error` an error of the protocol.
 
 import asyncio
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
-from deltamcp.calls.engine import Engine
 from deltamcp.context import ProgressReport
 from deltamcp.dialects.mcp_lite import McpLite
 from deltamcp.dialects.mcp_lite_bodies import FAILURE
-from deltamcp.errors import InputDeclinedError, ToolError
+from deltamcp.errors import ToolError
 from deltamcp.limits import Limits
 from deltamcp.transports import asgi_messages
-from deltamcp.transports.asgi_messages import HttpRequest
-from deltamcp.transports.calls_in_flight import CallsInFlight
+from deltamcp.transports.exchange import Exchange, HttpResponse
+from deltamcp.transports.http_reply import WatchedChannel
 from deltamcp.transports.mcp_lite_response import make_stamp, write_stamped_response
-from deltamcp.transports.quota import UNREAD, UNREAD_PARTS
+from deltamcp.transports.quota import UNREAD_PARTS
 from deltamcp.values import JSON, EngineAsk, Failure, Outcome, RedeemPromise, Request, Terms
 from deltamcp.wire import jsonrpc, sse
 from deltamcp.wire.timestamps import format_time
@@ -31,72 +30,27 @@ _HEADERS = (
     (b"cache-control", b"no-store, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
-_DRAIN_SHARE = 0.9
-"""The part of the time to drain after which a stream ends: the rest is for its last event."""
 
 
-class LiteStreams:
-    """Answers requests by event streams."""
+def wait_to_end(understood: tuple[Terms, EngineAsk] | Failure, request: Request) -> tuple[Terms, EngineAsk] | Failure:
+    """Returns a request that waits for a promise until its call has ended, unless the arguments say a time."""
+    if isinstance(understood, Failure) or type(understood[1]) is not RedeemPromise:
+        return understood
+    return (
+        understood
+        if "wait_ms" in request.params["arguments"]
+        else (understood[0], replace(understood[1], wait_seconds=None))
+    )
 
-    def __init__(self, engine: Engine, lite: McpLite, calls: CallsInFlight) -> None:
-        self._limits = engine.limits
-        self._lite = lite
-        self._calls = calls
-        self._open: set[LiteStream] = set()
 
-    def drain(self) -> None:
-        """Ends the calls of open streams that do not end by themselves in time."""
-        for stream in self._open:
-            stream.end_after(self._limits.drain_seconds * _DRAIN_SHARE)
-
-    async def answer(
-        self, request: Request, understood: tuple[Terms, EngineAsk] | Failure, incoming: HttpRequest, started: float
-    ) -> None:
-        """Sends the response to a request, which the dialect has read."""
-        stream = LiteStream(incoming, self._limits)
-        self._open.add(stream)
-        try:
-            await stream.open()
-            outcome = await self._perform(request, understood, stream, incoming)
-            if outcome is not None:
-                await self._finish(request, outcome, stream, incoming, started)
-        finally:
-            self._open.discard(stream)
-            await stream.close()
-
-    async def _perform(
-        self,
-        request: Request,
-        understood: tuple[Terms, EngineAsk] | Failure,
-        stream: "LiteStream",
-        incoming: HttpRequest,
-    ) -> Outcome | None:
-        if isinstance(understood, Failure):
-            return understood
-        terms, ask = understood
-        if isinstance(ask, RedeemPromise) and "wait_ms" not in request.params["arguments"]:
-            ask = replace(ask, wait_seconds=None)
-        stream.begin_call()
-        try:
-            return await self._calls.perform(ask, terms, stream, request.id, incoming.account)
-        finally:
-            stream.end_call()
-
-    async def _finish(
-        self, request: Request, outcome: Outcome, stream: "LiteStream", incoming: HttpRequest, started: float
-    ) -> None:
-        body, response = write_stamped_response(self._lite, request, outcome, started)
-        if not incoming.reserve_response(len(body)):
-            body, response = write_stamped_response(self._lite, request, UNREAD, started)
-        incoming.release()
-        if isinstance(response, Failure):
-            if incoming.metrics is not None:
-                incoming.metrics.count_refusal(response)
-            meta: dict[str, Any] = {"response_type": FAILURE}
-            self._lite.add_stamp(meta, make_stamp(started))
-            await stream.send_last("error", _with_meta(body, meta))
-        else:
-            await stream.send_last("done", _with_meta(body, response.meta))
+def write_last_event(lite: McpLite, request: Request, started: float, outcome: Outcome) -> HttpResponse:
+    """Writes an outcome as the data of the event that ends a stream."""
+    body, response = write_stamped_response(lite, request, outcome, started)
+    if not isinstance(response, Failure):
+        return HttpResponse(200, _with_meta(body, response.meta))
+    meta: dict[str, Any] = {"response_type": FAILURE}
+    lite.add_stamp(meta, make_stamp(started))
+    return HttpResponse(200, _with_meta(body, meta), failure=response)
 
 
 def _with_meta(body: bytes, meta: dict[str, Any]) -> bytes:
@@ -104,73 +58,70 @@ def _with_meta(body: bytes, meta: dict[str, Any]) -> bytes:
     return b'%b,"_meta":%b}' % (body[:-1], jsonrpc.encode(meta))
 
 
-class LiteStream:
+class LiteStream(WatchedChannel):
     """One event stream, and the `Channel` of the call that it answers.
 
     Whoever sends an event waits until the client has read what was sent before, so that a slow reader slows down the
-    call and does not fill the memory. If the client disconnects, the call is cancelled.
+    call and does not fill the memory. Close it in any case.
     """
 
     takes_every_progress = True
+    unasked = "MCP-lite's clients are asked by the result of a call."
 
-    def __init__(self, incoming: HttpRequest, limits: Limits) -> None:
-        self.fairness_key: Hashable = incoming.account
-        self.departed = False
-        """Whether the call was cancelled because the client disconnected."""
-        self._incoming = incoming
-        self._limits = limits
+    def __init__(self, exchange: Exchange, limits: Limits) -> None:
+        super().__init__(exchange, limits)
+        self._asgi_send = exchange.send
         self._sending = asyncio.Lock()
         self._parts = 0
         self._is_open = False
         self._sent_at = 0.0
-        self._call: asyncio.Task[Any] | None = None
         self._end_timer: asyncio.TimerHandle | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def headers(self) -> Mapping[bytes, bytes]:
-        return self._incoming.headers
+        self._heart: asyncio.Task[None] | None = None
 
     # The stream
 
     async def open(self) -> None:
         """Sends the headers and a first heartbeat, so that proxies pass on the headers at once."""
-        await self._incoming.send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await self._asgi_send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         self._is_open = True
         await self._send("heartbeat", _heartbeat())
 
-    async def send_last(self, kind: str, data: bytes) -> None:
+    async def finish(self, response: HttpResponse) -> None:
         """Sends the event that ends the stream; what comes later is dropped."""
+        kind = "done"
+        if response.failure is not None:
+            kind = "error"
+            if self.exchange.metrics is not None:
+                self.exchange.metrics.count_refusal(response.failure)
+        await self._end(sse.encode_named_event(kind, response.body))
+
+    async def abandon(self) -> None:
+        await self._end(b"")
+
+    async def _end(self, event: bytes) -> None:
         async with self._sending:
             if self._is_open:
                 self._is_open = False
-                await asgi_messages.send_event(self._incoming.send, sse.encode_named_event(kind, data))
-                await asgi_messages.end_events(self._incoming.send)
+                await asgi_messages.send_event(self._asgi_send, event)
+                await asgi_messages.end_events(self._asgi_send)
 
     async def close(self) -> None:
-        """Ends a stream whose client has left."""
-        async with self._sending:
-            if self._is_open:
-                self._is_open = False
-                await asgi_messages.end_events(self._incoming.send)
-        if self._incoming.response_bytes:
-            self._incoming.release_responses()
+        """Ends the stream, if nothing has ended it."""
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+        await self._end(b"")
 
     # The call
 
-    def begin_call(self) -> None:
-        """Watches the client from now on, and sends heartbeats, until `end_call`."""
-        loop = asyncio.get_running_loop()
-        self._call = asyncio.current_task()
-        self._tasks = [loop.create_task(self._watch_client()), loop.create_task(self._send_heartbeats())]
+    def on_wait(self) -> None:
+        super().on_wait()
+        self._heart = asyncio.get_running_loop().create_task(self._send_heartbeats())
 
-    def end_call(self) -> None:
-        self._call = None
-        for task in self._tasks:
-            task.cancel()
-        self._tasks = []
-        if self._end_timer is not None:
-            self._end_timer.cancel()
+    def on_end(self) -> None:
+        super().on_end()
+        if self._heart is not None:
+            self._heart.cancel()
+            self._heart = None
 
     def end_after(self, seconds: float) -> None:
         """Cancels the call if it has not ended after so many seconds."""
@@ -178,13 +129,8 @@ class LiteStream:
             self._end_timer = asyncio.get_running_loop().call_later(seconds, self._cancel)
 
     def _cancel(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
-
-    async def _watch_client(self) -> None:
-        await asgi_messages.wait_for_disconnect(self._incoming.receive)
-        self.departed = True
-        self._cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     async def _send_heartbeats(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -197,14 +143,6 @@ class LiteStream:
 
     # The channel
 
-    def on_wait(self) -> None:
-        """Does nothing: the client is watched from `begin_call` on."""
-
-    def on_end(self) -> None: ...
-
-    async def notify(self, message: bytes) -> None:
-        """Does nothing: MCP-lite has no notifications."""
-
     async def report(self, progress: ProgressReport) -> None:
         await self._send("heartbeat", _heartbeat(progress.fields()))
 
@@ -214,7 +152,7 @@ class LiteStream:
         if len(data) <= asgi_messages.PIECE_BYTES:
             await self._send("message", data)
             return
-        quota, account = self._incoming.quotas.responses, self._incoming.account
+        quota, account = self.exchange.quotas.responses, self.exchange.account
         size = min(len(data), quota.share)
         if not await quota.take_in_turn(account, size, self._limits.send_seconds):
             raise ToolError(UNREAD_PARTS)
@@ -225,18 +163,12 @@ class LiteStream:
         try:
             await self._send("message", data)
         finally:
-            self._incoming.quotas.responses.give_back(self._incoming.account, size)
-
-    async def request(self, method: str, params: dict[str, JSON]) -> JSON:
-        raise InputDeclinedError("MCP-lite's clients are asked by the result of a call.")
-
-    async def detach(self) -> None:
-        """Does nothing: the streams of MCP-lite cannot be resumed."""
+            self.exchange.quotas.responses.give_back(self.exchange.account, size)
 
     async def _send(self, kind: str, data: bytes) -> None:
         async with self._sending:
             if self._is_open:
-                await asgi_messages.send_event(self._incoming.send, sse.encode_named_event(kind, data))
+                await asgi_messages.send_event(self._asgi_send, sse.encode_named_event(kind, data))
                 self._sent_at = asyncio.get_running_loop().time()
 
 

@@ -6,8 +6,8 @@ from deltamcp.dialects.registry import Dialects
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import ChangeHub
-from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.event_streams import FollowedStream
+from deltamcp.transports.exchange import Exchange
 from deltamcp.transports.http_sessions import HttpSession, HttpSessions
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.transports.session_directory import SessionDirectory
@@ -37,10 +37,10 @@ class NoSessions(SessionDirectory):
     ) -> HttpSession | Failure:
         return self._make(agreement, Caller(principal, account=account))
 
-    async def find(self, incoming: HttpRequest) -> HttpSession | Failure:
+    async def find(self, exchange: Exchange) -> HttpSession | Failure:
         # MCP 2025-11-25, "Protocol Version Header": without the header, the version is 2025-03-26.
-        header = incoming.headers.get(b"mcp-protocol-version", versions.WITHOUT_HEADER.encode())
-        return self._make(Agreement(header.decode("latin-1").strip(), {}, {}, log_level=None), incoming.caller)
+        header = exchange.headers.get(b"mcp-protocol-version", versions.WITHOUT_HEADER.encode())
+        return self._make(Agreement(header.decode("latin-1").strip(), {}, {}, log_level=None), exchange.caller)
 
     def _make(self, agreement: Agreement, caller: Caller) -> HttpSession:
         return HttpSession("", caller.account, self._dialect, agreement, caller, self._limits, self._quotas)

@@ -3,8 +3,8 @@
 from deltamcp.dialects import versions
 from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.runtime.change_hub import ChangeHub
-from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.event_streams import FollowedStream
+from deltamcp.transports.exchange import Exchange
 from deltamcp.transports.handshake_session import cancel_request
 from deltamcp.transports.http_sessions import HttpSession, HttpSessions
 from deltamcp.values import About, Failure, Outcome, Principal, RequestId, Response, SessionAsk, Watch
@@ -31,9 +31,9 @@ class SessionDirectory:
         """Opens a session."""
         return self._live.open(dialect, agreement, principal, account)
 
-    async def find(self, incoming: HttpRequest) -> HttpSession | Failure:
+    async def find(self, exchange: Exchange) -> HttpSession | Failure:
         """Returns the session that a request names; a failure if it does not exist or belongs to another principal."""
-        return self._live.find(incoming.headers.get(SESSION_HEADER), incoming.caller.principal)
+        return self._live.find(exchange.headers.get(SESSION_HEADER), exchange.caller.principal)
 
     def describe(self, about: About) -> About:
         """Returns the part of the server's description that holds for its sessions."""

@@ -28,9 +28,9 @@ from deltamcp.replicas.messages import (
 )
 from deltamcp.runtime.change_hub import ChangeHub, Position
 from deltamcp.stores.store import StoreError
-from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.change_stream import ChangeStream, is_change_event, read_position
 from deltamcp.transports.event_streams import FollowedStream, read_event_id
+from deltamcp.transports.exchange import Exchange
 from deltamcp.transports.handshake_session import MAX_WATCHED, TOO_MANY_WATCHED, cancel_request
 from deltamcp.transports.http_sessions import SESSION_REQUIRED, SESSION_UNKNOWN, HttpSession, HttpSessions
 from deltamcp.transports.quota import HttpQuotas
@@ -106,8 +106,8 @@ class SharedSessions(SessionDirectory):
             return _unavailable(error)
         return opened
 
-    async def find(self, incoming: HttpRequest) -> HttpSession | Failure:
-        id_, principal = incoming.headers.get(SESSION_HEADER), incoming.caller.principal
+    async def find(self, exchange: Exchange) -> HttpSession | Failure:
+        id_, principal = exchange.headers.get(SESSION_HEADER), exchange.caller.principal
         if id_ is None:
             return SESSION_REQUIRED
         if len(id_) != _ID_CHARS:

@@ -1,0 +1,85 @@
+"""Admits requests over HTTP and gRPC: the steps that each passes, in their order, before its message is read.
+
+1. `arrive`: its request id, its client behind trusted proxies, and its turn among the clients.
+2. `check_rate`: the rate of the client's address.
+3. `identify`: its credentials, and the rate of the principal that they are of.
+"""
+
+from collections.abc import Sequence
+
+from deltamcp.auth.authenticator import Authenticator, Credentials
+from deltamcp.calls.engine import Engine
+from deltamcp.errors import Fault
+from deltamcp.runtime.loop_turns import LoopTurns
+from deltamcp.transports.asgi_messages import HeaderList, Headers, Scope, client_address
+from deltamcp.transports.http_request_ids import HttpRequestIds
+from deltamcp.transports.quota import REQUESTS_AT_ONCE
+from deltamcp.transports.trusted_proxies import TrustedProxies
+from deltamcp.values import ANONYMOUS, Caller, Failure
+
+_TWO_AUTHORIZATIONS = Failure(Fault.INVALID_REQUEST, "The request has more than one Authorization header.")
+
+
+class Admission:
+    """Admits the requests of one server. A request over gRPC is described by an ASGI scope, too."""
+
+    def __init__(
+        self, engine: Engine, auth: Authenticator | None, trusted_proxies: Sequence[str], request_ids: bool
+    ) -> None:
+        self._engine = engine
+        self._auth = auth
+        self._rates = engine.rates
+        self._turns = LoopTurns(REQUESTS_AT_ONCE)
+        self._request_ids = HttpRequestIds() if request_ids else None
+        self.proxies = TrustedProxies(trusted_proxies)
+        if auth is not None:
+            engine.lifespan.add_closer(auth.close)
+
+    def begin(self, headers: Headers) -> HeaderList:
+        """Sets the request's id, and returns what its response says of it."""
+        return () if self._request_ids is None else self._request_ids.begin(headers)
+
+    async def arrive(self, scope: Scope, headers: Headers) -> tuple[Scope, str]:
+        """Waits for the request's turn; returns its scope, with the client behind proxies, and the client's address."""
+        if self.proxies:
+            scope = self.proxies.resolve(scope, headers)
+        address = client_address(scope)
+        await self._turns.take(address)
+        return scope, address
+
+    async def check_rate(self, address: str) -> Failure | None:
+        """Counts the request for its address; returns a failure if there are too many."""
+        return None if self._rates is None else await self._rates.check_address(address)
+
+    def anonymous(self, address: str) -> Caller:
+        """Returns the caller of a request whose credentials nobody has asked for."""
+        return self._engine.identify(ANONYMOUS, None, address)
+
+    async def identify(self, scope: Scope, address: str) -> Caller | Failure:
+        """Returns who sends a request, and counts it for them; or why it is refused."""
+        if self._auth is None:
+            return self.anonymous(address)
+        values = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(values) > 1:
+            return _TWO_AUTHORIZATIONS
+        return await self.identify_by(values[0] if values else None, scope, address)
+
+    async def identify_by(self, authorization: bytes | None, scope: Scope, address: str) -> Caller | Failure:
+        """Returns who sends a request with this `Authorization`, as `identify` does."""
+        if self._auth is None:
+            return self.anonymous(address)
+        text = None if authorization is None else authorization.decode("latin-1")
+        found = await self._auth.authenticate(Credentials(text, scope, address))
+        if isinstance(found, Failure):
+            return found
+        caller = self._engine.identify(found, None, address)
+        refused = None if self._rates is None else await self._rates.check_principal(caller)
+        if refused is None and self._engine.catalog.prepare is not None:
+            await self._engine.catalog.prepare(found)
+        return refused or caller
+
+    def challenge(self, failure: Failure) -> str | None:
+        """Returns which credentials a refused request needs, as `WWW-Authenticate` says it; None if none."""
+        if self._auth is None or failure.fault not in (Fault.UNAUTHORIZED, Fault.INSUFFICIENT_SCOPE):
+            return None
+        return self._auth.challenge(failure)
