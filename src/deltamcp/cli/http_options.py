@@ -8,8 +8,8 @@ import msgspec
 from deltamcp.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from deltamcp.transports.http_options import HttpServerOptions
-    from deltamcp.transports.mcp_lite_options import McpLiteOptions
+    from deltamcp.transports.lite_options import McpLiteOptions
+    from deltamcp.transports.options import HttpServerOptions
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 def read_options(args: argparse.Namespace) -> "HttpServerOptions":
     """Returns the options that the command line sets."""
-    from deltamcp.transports.allowed_names import LOOPBACK  # servers over stdio need nothing of HTTP
+    from deltamcp.transports.http.origins import LOOPBACK  # servers over stdio need nothing of HTTP
 
     return {
         "mcp_lite": not args.no_mcp_lite and _read_mcp_lite(args.mcp_lite_option),

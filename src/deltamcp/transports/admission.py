@@ -11,9 +11,9 @@ from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.runtime.loop_turns import LoopTurns
-from deltamcp.transports.asgi_messages import HeaderList, Headers, Scope, client_address
-from deltamcp.transports.http_request_ids import HttpRequestIds
+from deltamcp.transports.http.asgi import HeaderList, Headers, Scope, client_address
 from deltamcp.transports.quota import REQUESTS_AT_ONCE
+from deltamcp.transports.request_ids import HttpRequestIds
 from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.values import ANONYMOUS, Caller, Failure
 

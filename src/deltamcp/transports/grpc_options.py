@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from deltamcp.auth.authenticator import Authenticator
-from deltamcp.transports.mcp_lite_options import McpLiteOptions
+from deltamcp.transports.lite_options import McpLiteOptions
 from deltamcp.transports.metrics import Metrics
 
 

@@ -16,9 +16,9 @@ from deltamcp.calls.engine import Engine
 from deltamcp.calls.observers import ObservedCall
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.figures import BUCKETS, FigureFolder, Figures, Histogram, Key, Snapshot
-from deltamcp.transports import asgi_messages
-from deltamcp.transports.asgi_messages import WHOLE_RESPONSE, Receive, Scope, Send
-from deltamcp.transports.open_pages import OpenPages
+from deltamcp.transports.http import asgi
+from deltamcp.transports.http.asgi import WHOLE_RESPONSE, Receive, Scope, Send
+from deltamcp.transports.http.pages import OpenPages
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.transports.shared_page import SharedPage
 from deltamcp.values import Failure
@@ -192,12 +192,12 @@ class Metrics:
     async def show_page(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the figures of all processes, as they were within the last second, to whoever asks."""
         if scope["method"] not in ("GET", "HEAD"):
-            await asgi_messages.respond(send, 405, b"", [(b"allow", b"GET, HEAD")])
+            await asgi.respond(send, 405, b"", [(b"allow", b"GET, HEAD")])
             return
         accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
         asked = _OPENMETRICS if any(one.partition(";")[0].strip() == _OPENMETRICS for one in accept.split(",")) else ""
         _, content_type = self._exposition.choose_encoder(asked)
-        body = await self._pages[asked].read(asgi_messages.client_address(scope))
+        body = await self._pages[asked].read(asgi.client_address(scope))
         headers = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})  # at once: the pieces would be copies
@@ -207,7 +207,7 @@ class Metrics:
         if scope["type"] == "http" and scope["path"] == METRICS_PATH:
             await self.show_page(scope, receive, send)
         elif scope["type"] == "http":
-            await asgi_messages.respond(send, 404, b"")
+            await asgi.respond(send, 404, b"")
 
     def _begin_page(self, accept: str) -> Callable[[], bytes]:
         encode, _ = self._exposition.choose_encoder(accept)

@@ -1,0 +1,220 @@
+"""One HTTP exchange: the request, what it holds of its account's quotas, and how its response is sent."""
+
+import contextlib
+import math
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from msgspec import Struct
+
+from deltamcp.errors import FAULTS, Fault
+from deltamcp.transports.http import asgi
+from deltamcp.transports.http.asgi import PIECE_BYTES, AcceptedTypes, HeaderList
+from deltamcp.transports.quota import HttpQuotas
+from deltamcp.values import Caller, Failure, Malformed, Message, Outcome, RequestId
+from deltamcp.wire import codecs, jsonrpc
+from deltamcp.wire.codecs import JSON_CODEC, Codec
+
+_ALLOW = ((b"allow", b"POST, GET, DELETE"),)
+
+
+class HttpResponse(Struct, frozen=True, gc=False):
+    """What a protocol makes of an outcome."""
+
+    status: int
+    body: bytes
+    """JSON, which is sent in the codec that the client accepts; empty for none."""
+    headers: HeaderList = ()
+    """Headers of a response that is no stream."""
+    failure: Failure | None = None
+    """What the response reports, if it reports one."""
+    instead: Callable[[], bytes] | None = None
+    """Makes the message for a client that reconnects, if the body is too large to be stored for it."""
+
+
+Write = Callable[[Outcome], HttpResponse]
+"""Writes an outcome in the protocol of a request."""
+
+
+class Exchange(Struct, gc=False):
+    """A request, with the headers parsed that MCP uses, and the way to its response. Whoever made it closes it."""
+
+    scope: Any
+    headers: dict[bytes, bytes]
+    receive: Any
+    send: Any
+    address: str
+    """The client's address, see `asgi.client_address`."""
+    caller: Caller
+    """The caller, as far as the request tells without its session."""
+    accepts: AcceptedTypes | None
+    """None if the client accepts no type that the server can send."""
+    quotas: HttpQuotas
+    challenge: Callable[[Failure], str | None] | None = None
+    """Says which credentials a refused request needs; None if every caller is anonymous."""
+    metrics: Any = None
+    """The `Metrics` that count refusals; None if nobody asked for them."""
+    response_headers: HeaderList = ()
+    """Headers that every response to this request has."""
+    codec: Codec = JSON_CODEC
+    """The codec of a response that is no stream. Refusals and events are always JSON."""
+    held_bytes: int = 0
+    """The bytes of the body that count for the account until it is decoded."""
+    decoded_bytes: int = 0
+    """The memory of the decoded body that counts for the account while the request is in progress."""
+    response_bytes: int = 0
+    """The bytes of responses that count for the account until they are sent."""
+
+    @property
+    def account(self) -> str:
+        """The account that counts what the request holds, see `quota.py`."""
+        return self.caller.account
+
+    @property
+    def method(self) -> str:
+        method: str = self.scope["method"]
+        return method
+
+    def has_repeated(self, prefixes: tuple[bytes, ...]) -> bool:
+        """Whether the client sent a header whose name begins with a prefix more than once."""
+        if len(self.headers) == len(self.scope["headers"]):
+            return False
+        found = [name for name, _ in self.scope["headers"] if name.startswith(prefixes)]
+        return len(found) != len(set(found))
+
+    # What it holds
+
+    def hold(self, size: int) -> bool:
+        """Counts bytes of the body for the account; returns False if the account may not hold so many."""
+        if size and not self.quotas.bodies.take(self.account, size):
+            return False
+        self.held_bytes += size
+        return True
+
+    async def hold_decoded(self, size: int, seconds: float) -> bool:
+        """Counts the memory of the decoded body for the account; returns False if it was not free within `seconds`."""
+        size = min(size, self.quotas.decoded.share)  # so that the largest message can be served, if alone
+        if not await self.quotas.decoded.take_in_turn(self.account, size, seconds):
+            return False
+        self.decoded_bytes = size
+        return True
+
+    @contextlib.asynccontextmanager
+    async def place_of_batch(self, seconds: float) -> AsyncIterator[bool]:
+        """Holds a place for a batch of the account; gives False if none was free within `seconds`."""
+        batches = self.quotas.batches
+        is_taken = await batches.take_in_turn(self.account, 1, seconds)
+        try:
+            yield is_taken
+        finally:
+            if is_taken:
+                batches.give_back(self.account)
+
+    def reserve(self, size: int, in_batch: bool = False) -> bool:
+        """Counts the bytes of a response for the account until it is sent; returns False if too many are unread.
+
+        A small one counts only in a batch, where it waits for the others.
+        """
+        if size <= PIECE_BYTES and not in_batch:
+            return True
+        responses = self.quotas.responses
+        size = min(size, responses.share)  # so that the largest response can be sent, if alone
+        if not responses.take(self.account, size):
+            return False
+        self.response_bytes += size
+        return True
+
+    def release_bytes(self) -> None:
+        """Ends the count of the body's bytes."""
+        if self.held_bytes:
+            self.quotas.bodies.give_back(self.account, self.held_bytes)
+            self.held_bytes = 0
+
+    def release(self) -> None:
+        """Ends the count of the body's bytes and memory."""
+        self.release_bytes()
+        if self.decoded_bytes:
+            self.quotas.decoded.give_back(self.account, self.decoded_bytes)
+            self.decoded_bytes = 0
+
+    def close(self) -> None:
+        """Ends every count."""
+        self.release()
+        if self.response_bytes:
+            self.quotas.responses.give_back(self.account, self.response_bytes)
+            self.response_bytes = 0
+
+    # Its response
+
+    def add_headers(self, headers: HeaderList) -> None:
+        """Adds headers to the response, unless the response has its own of the same name."""
+        self.response_headers += headers
+        self.send = asgi.adding_headers(self.send, headers)
+
+    async def respond(self, response: HttpResponse) -> None:
+        """Sends a response, and counts the failure that it reports."""
+        body, headers = response.body, response.headers
+        if response.failure is not None:
+            headers = self._report(response.failure, headers)
+        is_plain = self.codec is JSON_CODEC and 0 < len(body) <= PIECE_BYTES and not headers
+        whole = self.scope.get(asgi.WHOLE_RESPONSE) if is_plain else None
+        if whole is None or not whole(response.status, body, self.response_headers):
+            await self._send(response.status, body, headers)
+
+    async def respond_batch(self, bodies: list[bytes]) -> None:
+        """Sends the responses to the messages of a batch as one body."""
+        self.release()
+        if bodies:
+            await self.respond(HttpResponse(200, b"[%b]" % b",".join(bodies)))
+        else:
+            await asgi.respond_accepted(self.send)
+
+    async def refuse(self, response: HttpResponse) -> None:
+        """Refuses the request before any call: in JSON, whatever the client accepts."""
+        headers = response.headers
+        if response.failure is not None:
+            headers = self._report(response.failure, headers)
+        # RFC 9110, 10.1.1: a client that asked first and is refused may leave out the body, so that the next bytes
+        # could be either. Any other client sends the rest of its body, which the HTTP server reads and drops; if the
+        # server closed the connection before, the client could not read the response.
+        if b"expect" in self.headers:
+            headers += (asgi.CLOSE,)
+        self.codec = JSON_CODEC
+        await self._send(response.status, response.body, headers)
+
+    async def _send(self, status: int, body: bytes, headers: HeaderList) -> None:
+        if body:
+            body = codecs.transcode(body, self.codec)
+            headers = ((b"content-type", self.codec.content_type.encode()), *headers)
+        await asgi.respond(self.send, status, body, headers)
+
+    def _report(self, failure: Failure, headers: HeaderList) -> HeaderList:
+        """Counts a failure that the response reports, and adds its headers."""
+        if self.metrics is not None:
+            self.metrics.count_refusal(failure)
+        match failure.fault:
+            case Fault.UNAUTHORIZED | Fault.INSUFFICIENT_SCOPE if self.challenge is not None:
+                challenge = self.challenge(failure)
+                if challenge is not None:
+                    return *headers, (b"www-authenticate", challenge.encode("latin-1", "replace"))
+            case Fault.RATE_LIMITED | Fault.OVERLOADED if failure.retry_seconds > 0:
+                return *headers, (b"retry-after", b"%d" % math.ceil(failure.retry_seconds))
+        return headers
+
+
+def refusal(failure: Failure, id_: RequestId | None = None) -> HttpResponse:
+    """Returns what refuses a request that no dialect of MCP can answer: the failure's status, its text in the body."""
+    row = FAULTS[failure.fault]
+    headers = _ALLOW if failure.fault is Fault.WRONG_HTTP_METHOD else ()
+    return HttpResponse(row.modern_http, jsonrpc.encode_error(id_, row.modern, failure), headers, failure)
+
+
+def refuse_message(message: Message | list[Message]) -> HttpResponse:
+    """Refuses a body that is no request, in a version where clients send only requests and notifications."""
+    match message:
+        case Malformed():
+            return HttpResponse(FAULTS[message.fault].modern_http, jsonrpc.encode_malformed(message))
+        case list():
+            return refusal(Failure(Fault.INVALID_REQUEST, "Batches are not part of this protocol version."))
+        case _:
+            return refusal(Failure(Fault.INVALID_REQUEST, "This protocol version has no client responses."))

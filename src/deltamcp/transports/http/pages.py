@@ -1,0 +1,123 @@
+"""The pages beside the MCP endpoint, which need no credentials."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from deltamcp.auth.authenticator import Authenticator
+from deltamcp.errors import ConfigurationError
+from deltamcp.transports.http import asgi
+from deltamcp.transports.http.asgi import Receive, Scope, Send
+from deltamcp.transports.http.health import HEALTH_PATH, READY_PATH, HealthPages
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+AsgiApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+Routes: TypeAlias = "Mapping[str, AsgiApp] | Sequence[BaseRoute]"
+
+# Anybody may read the documents, from any web page; browsers ask first, because clients send `MCP-Protocol-Version`.
+_ANY_ORIGIN = (b"access-control-allow-origin", b"*")
+_ANY_HEADER = (b"access-control-allow-headers", b"*")
+_ONLY_GET = (b"access-control-allow-methods", b"GET")
+
+
+class OpenPage(NamedTuple):
+    """A page, as an ASGI application."""
+
+    app: AsgiApp
+    for_any_host: bool
+    """Whether the page is sent whatever the `Host` and the `Origin` are."""
+    is_probe: bool = False
+    """Whether the page is sent however often it is asked for, also while the server starts."""
+
+
+class OpenPages:
+    """The pages of one HTTP application: health, the documents about authorization, and the author's own."""
+
+    def __init__(self, health: HealthPages, auth: Authenticator | None, routes: Routes) -> None:
+        """
+        Raises:
+            ConfigurationError: `routes` is neither a mapping nor a list of Starlette routes.
+        """
+        self._pages = {
+            HEALTH_PATH: OpenPage(health.show_health, for_any_host=True, is_probe=True),
+            READY_PATH: OpenPage(health.show_readiness, for_any_host=True, is_probe=True),
+        }
+        self._auth = auth
+        self._routes: Sequence[BaseRoute] = ()
+        if isinstance(routes, Mapping):
+            for path, app in routes.items():
+                if not path.startswith("/") or path in self._pages or not callable(app):
+                    raise ConfigurationError(f"routes: {path!r} must be a path of its own, with an ASGI application.")
+                self._pages[path] = OpenPage(app, for_any_host=False)
+        else:
+            self._routes = tuple(routes)
+            if not all(hasattr(route, "matches") for route in self._routes):
+                raise ConfigurationError("routes takes Starlette routes, or ASGI applications by their paths.")
+
+    def add(self, path: str, app: AsgiApp) -> None:
+        """Adds a page, whose requests have to come by an allowed host.
+
+        Raises:
+            ConfigurationError: there is a page at this path.
+        """
+        if path in self._pages:
+            raise ConfigurationError(f"routes: {path} is a page of the server's own.")
+        self._pages[path] = OpenPage(app, for_any_host=False)
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the pages, without those of Starlette routes."""
+        return [*self._pages, *(self._auth.documents if self._auth is not None else ())]
+
+    def find(self, path: str, scope: Scope) -> OpenPage | None:
+        """Returns the page at a path, which is relative to where the application is mounted; None if there is none."""
+        page = self._pages.get(path)
+        if page is not None:
+            return page
+        document = self._auth.documents.get(path) if self._auth is not None else None
+        if document is not None:
+            return OpenPage(_Document(document), for_any_host=True)
+        return self._find_route(scope)
+
+    def _find_route(self, scope: Scope) -> OpenPage | None:
+        partial = None
+        for route in self._routes:
+            match, found = route.matches(scope)
+            if match.name == "FULL":
+                return OpenPage(_RouteApp(route, found), for_any_host=False)
+            if match.name == "PARTIAL" and partial is None:  # it has another method, and says so with 405
+                partial = OpenPage(_RouteApp(route, found), for_any_host=False)
+        return partial
+
+
+class _RouteApp:
+    """A Starlette route that matches a request, with what it found in the path."""
+
+    def __init__(self, route: "BaseRoute", found: Scope) -> None:
+        self._route = route
+        self._found = found
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._route.handle({**scope, **self._found}, receive, send)
+
+
+class _Document:
+    """A JSON document that every web page may read."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["method"]:
+            case "GET":
+                await asgi.respond_json(send, 200, self._body, _ANY_ORIGIN)
+            case "HEAD":
+                length = (b"content-length", b"%d" % len(self._body))
+                headers = [asgi.JSON_TYPE, _ANY_ORIGIN, length]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                await send({"type": "http.response.body", "body": b""})
+            case "OPTIONS":
+                await asgi.respond_no_content(send, (_ANY_ORIGIN, _ONLY_GET, _ANY_HEADER))
+            case _:
+                await asgi.respond(send, 405, b"", (_ANY_ORIGIN, (b"allow", b"GET, HEAD, OPTIONS")))
