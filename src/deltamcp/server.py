@@ -48,9 +48,8 @@ if TYPE_CHECKING:
     from deltamcp.catalog.search.fusion import Embedder
     from deltamcp.sources.operations_loader import OperationsFile
     from deltamcp.transports.grpc.server import GrpcServer
-    from deltamcp.transports.grpc_options import GrpcOptions
     from deltamcp.transports.http.server_app import ServerApp
-    from deltamcp.transports.options import HttpOptions, HttpServerOptions
+    from deltamcp.transports.options import GrpcOptions, HttpOptions, HttpServerOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("deltamcp")

@@ -10,7 +10,7 @@ from deltamcp.delivery import held_results
 from deltamcp.delivery.held_results import HeldResults
 from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.quota import Quota
-from deltamcp.transports.http.calls import CallsInFlight
+from deltamcp.transports.http.reply import CallsInFlight
 from deltamcp.values import ANONYMOUS, Caller, CallTool, Era, ResultShape, Terms
 from tests.support.engine_calls import SilentChannel
 

@@ -8,8 +8,7 @@ from deltamcp.cli.address import parse_address
 from deltamcp.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from deltamcp.transports.grpc_options import GrpcOptions
-    from deltamcp.transports.options import HttpServerOptions
+    from deltamcp.transports.options import GrpcOptions, HttpServerOptions
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
@@ -48,7 +47,7 @@ def reserve_port(host: str, port: int) -> list[socket.socket]:
     """
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigurationError("--grpc with --workers needs a system with SO_REUSEPORT; leave out --workers.")
-    from deltamcp.transports.http.server import bind_sockets
+    from deltamcp.transports.sockets import bind_sockets
 
     free = bind_sockets(host, port)  # which fails if another server listens there, whoever it lets share its port
     reserved = []

@@ -8,8 +8,7 @@ import msgspec
 from deltamcp.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from deltamcp.transports.lite_options import McpLiteOptions
-    from deltamcp.transports.options import HttpServerOptions
+    from deltamcp.transports.options import HttpServerOptions, McpLiteOptions
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:

@@ -232,7 +232,7 @@ def make_process(command: ServeCommand) -> tuple[ServerProcess, int]:
 
 
 def _bind_for_processes(command: ServeCommand) -> BoundSockets:
-    from deltamcp.transports.http.server import bind_sockets
+    from deltamcp.transports.sockets import bind_sockets
 
     command.source.check()
     log.configure_log(command.log)

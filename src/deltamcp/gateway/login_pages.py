@@ -20,8 +20,7 @@ from deltamcp.client.oauth.token_storage import MemoryStorage
 from deltamcp.context import Context
 from deltamcp.errors import UnauthorizedError
 from deltamcp.transports.http import asgi
-from deltamcp.transports.http.asgi import Receive, Scope, Send
-from deltamcp.transports.http.cookies import read_cookie
+from deltamcp.transports.http.asgi import Receive, Scope, Send, read_cookie
 from deltamcp.transports.http.pages import AsgiApp
 from deltamcp.upstreams.logins.browser_login import BrowserLogin
 from deltamcp.values import Principal

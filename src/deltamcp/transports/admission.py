@@ -5,17 +5,43 @@
 3. `identify`: its credentials, and the rate of the principal that they are of.
 """
 
+import itertools
+import re
+import secrets
 from collections.abc import Sequence
 
 from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
+from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
 from deltamcp.runtime.loop_turns import LoopTurns
 from deltamcp.transports.http.asgi import HeaderList, Headers, Scope, client_address
 from deltamcp.transports.quota import REQUESTS_AT_ONCE
-from deltamcp.transports.request_ids import HttpRequestIds
 from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.values import ANONYMOUS, Caller, Failure
+
+_HEADER = b"x-request-id"
+_WELL_FORMED = re.compile(rb"[\x21-\x7e]{1,128}")
+"""Visible ASCII: a log line cannot be forged with it, and a header neither."""
+
+
+class HttpRequestIds:
+    """Takes the id that a request has, or makes one that no other request has."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._prefix = b""
+
+    def begin(self, headers: Headers) -> tuple[tuple[bytes, bytes], ...]:
+        """Sets the id of the request that is served, and returns the headers of its response."""
+        id_ = headers.get(_HEADER)
+        if id_ is None or _WELL_FORMED.fullmatch(id_) is None:
+            if not self._prefix:  # not before, because processes may be forked
+                self._prefix = secrets.token_hex(8).encode()
+            id_ = b"%b-%d" % (self._prefix, next(self._numbers))
+        HTTP_REQUEST_ID.set(id_.decode("ascii"))
+        return ((_HEADER, id_),)
+
 
 _TWO_AUTHORIZATIONS = Failure(Fault.INVALID_REQUEST, "The request has more than one Authorization header.")
 

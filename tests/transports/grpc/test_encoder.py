@@ -10,8 +10,7 @@ from deltamcp import Limits
 from deltamcp.dialects.mcp_lite import Stamp
 from deltamcp.dialects.mcp_lite_bodies import LiteResponse
 from deltamcp.transports.grpc import responses as grpc_responses
-from deltamcp.transports.grpc.encoder import GrpcEncoder
-from deltamcp.transports.grpc.responses import ResponseForm, encode_part, encode_response
+from deltamcp.transports.grpc.responses import GrpcEncoder, ResponseForm, encode_part, encode_response
 from deltamcp.values import Text
 from deltamcp.wire.struct_values import StructError
 from tests.support.grpc_peer import MESSAGES, as_dict
@@ -38,7 +37,7 @@ class Written:
         self.may_write = threading.Event()
         self.may_write.set()
         for function in (encode_response, encode_part):
-            monkeypatch.setattr(grpc_encoder, function.__name__, self._watch(function))
+            monkeypatch.setattr(grpc_responses, function.__name__, self._watch(function))
 
     def _watch(self, function: Any) -> Any:
         def encode(*arguments: Any, **named: Any) -> bytes:

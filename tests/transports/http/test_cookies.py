@@ -5,7 +5,7 @@ from http.cookies import SimpleCookie
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.transports.http.cookies import read_cookie
+from deltamcp.transports.http.asgi import read_cookie
 
 NAME = "delta-mcp-login"
 _TOKEN = "!#$%&'*+-.^_`|~0123456789abcXYZ"

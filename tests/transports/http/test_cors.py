@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from deltamcp import DeltaServer, HostAuth, Limits
-from deltamcp.transports.http.cors import REQUEST_HEADERS
+from deltamcp.transports.http.origins import REQUEST_HEADERS
 from deltamcp.transports.http.server import make_server
 from tests.support.asgi_client import ACCEPT_BOTH, INITIALIZE, asgi_client
 from tests.support.conditions import HANG_SECONDS

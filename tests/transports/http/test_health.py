@@ -37,7 +37,7 @@ class BrokenStore(MemoryStore):
 
 @pytest.fixture
 def store(monkeypatch):
-    monkeypatch.setattr("deltamcp.transports.http.health._CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("deltamcp.transports.http.pages._CHECK_SECONDS", 0.0)
     return BrokenStore(DEFAULT_QUOTAS)
 
 

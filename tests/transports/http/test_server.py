@@ -7,7 +7,8 @@ import pytest
 
 from deltamcp import DeltaServer
 from deltamcp.errors import ConfigurationError
-from deltamcp.transports.http.server import bind_sockets, make_server
+from deltamcp.transports.http.server import make_server
+from deltamcp.transports.sockets import bind_sockets
 from tests.support.conditions import wait_until
 
 

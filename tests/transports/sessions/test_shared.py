@@ -12,7 +12,7 @@ from deltamcp.auth.authenticator import Credentials
 from deltamcp.delivery import shared_replies
 from deltamcp.replicas.messages import SessionChanged, SessionEnded
 from deltamcp.stores.store import StoreError
-from deltamcp.transports.sessions.copies import StreamCopies, StreamCopy
+from deltamcp.transports.sessions.records import StreamCopies, StreamCopy
 from deltamcp.values import Failure, Kind, Principal
 from tests.support.asgi_client import AsgiClient, AsgiExchange
 from tests.support.conditions import HANG_SECONDS, is_listened_to, wait_until

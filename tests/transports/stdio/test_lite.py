@@ -10,7 +10,7 @@ import pytest
 from deltamcp import Context
 from deltamcp.cli import http_options
 from deltamcp.errors import ConfigurationError
-from deltamcp.transports.stdio.lite import LiteDuplex
+from deltamcp.transports.stdio.server import LiteDuplex
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.conditions import HANG_SECONDS
 from tests.support.lite_client import lite_client, lite_server

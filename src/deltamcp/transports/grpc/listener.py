@@ -1,4 +1,4 @@
-"""The server of the grpcio package, made to serve on whatever method a peer names."""
+"""The server of the grpcio package, made to serve whatever method a peer names, and to log little of its peers."""
 
 import logging
 from typing import Any
@@ -7,7 +7,34 @@ import grpc
 from grpc._cython import cygrpc
 from grpc.aio import _server
 
-from deltamcp.transports.grpc.log_filter import GRPC_LOG_FILTER
+from deltamcp.transports.warning_filter import WARNING_FILTER
+
+_NO_UTF_8 = "Metadata of a gRPC call is no UTF-8"
+_NOT_SENT = "A gRPC call ended before its response was sent"
+
+
+class GrpcLogFilter(logging.Filter):
+    """Makes a warning of an error with a traceback that any peer can cause, and passes some of them.
+
+    The text of such an error may have a credential. All other records pass as they are.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, cygrpc.ExecuteBatchError):
+            text = _NOT_SENT
+        elif isinstance(error, UnicodeDecodeError) and str(record.msg).startswith("Invalid encoding"):
+            text = _NO_UTF_8
+        else:
+            return True
+        record.msg, record.args, record.exc_info = text, (), None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        return WARNING_FILTER.filter(record)
+
+
+GRPC_LOG_FILTER = GrpcLogFilter()
+"""The filter of grpcio's logger."""
+
 
 logging.getLogger("grpc._cython.cygrpc").addFilter(GRPC_LOG_FILTER)
 

@@ -7,8 +7,7 @@ from typing import Any
 from deltamcp.context import Channel, ProgressReport
 from deltamcp.errors import ToolError
 from deltamcp.transports.grpc.admission import GrpcRequest
-from deltamcp.transports.grpc.encoder import COUNTED_BYTES, GrpcEncoder
-from deltamcp.transports.grpc.responses import ResponseForm
+from deltamcp.transports.grpc.responses import COUNTED_BYTES, GrpcEncoder, ResponseForm
 from deltamcp.transports.quota import UNREAD_PARTS
 from deltamcp.values import JSON
 

@@ -1,5 +1,7 @@
 """Reads the messages of gRPC calls: counts them before it decodes them, large ones in a thread, by accounts in turn."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterable, Mapping
 from typing import Any
 
@@ -12,7 +14,6 @@ from deltamcp.runtime.loop_turns import LoopTurns
 from deltamcp.runtime.quota import Quota
 from deltamcp.runtime.threads import Threads
 from deltamcp.transports.grpc.messages import lite_messages
-from deltamcp.transports.grpc.open_services import read_message
 from deltamcp.values import JSON, Failure
 from deltamcp.wire.message_bounds import too_many_values
 from deltamcp.wire.protobuf_fields import Shape, TooManyFieldsError, WireError, count_fields, tag
@@ -153,3 +154,16 @@ def _decode(data: bytes, operations: Mapping[str, Operation], limits: Limits) ->
     if operation is not None:
         params["arguments"] = restore_integers(params["arguments"], operation.tool["inputSchema"])
     return params
+
+
+async def read_message(requests: AsyncIterable[bytes], seconds: float) -> bytes | Failure:
+    """Returns the message of a call that has one."""
+    # gRPC's generator has its last message and is in a cycle: unclosed, it would leave that to the garbage collector.
+    messages: Any = aiter(requests)
+    try:
+        async with asyncio.timeout(seconds), contextlib.aclosing(messages):
+            async for message in messages:
+                return bytes(message)
+    except TimeoutError:
+        return Failure(Fault.TOO_SLOW, f"The message of the request has not come within {seconds:g} s.")
+    return Failure(Fault.INVALID_REQUEST, "The request has no message.")

@@ -1,19 +1,26 @@
-"""Responses of MCP-lite as messages of gRPC: bodies as Struct or JSON, `_meta` as `ResponseMeta`."""
+"""Writes what gRPC requests are responded, large ones in a thread, and the status of a failure."""
 
 import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2, status_pb2
 from msgspec import Struct
 
 from deltamcp.dialects import mcp_lite_bodies as bodies
 from deltamcp.dialects.mcp_lite import Stamp
 from deltamcp.dialects.mcp_lite_bodies import LiteResponse
-from deltamcp.errors import ToolErrorCode
+from deltamcp.dialects.mcp_lite_faults import LITE_FAULTS
+from deltamcp.errors import Fault, ToolErrorCode
+from deltamcp.limits import Limits
+from deltamcp.runtime.quota import Quota
+from deltamcp.runtime.threads import Threads
 from deltamcp.transports.grpc.messages import lite_messages
-from deltamcp.values import JSON, ErrorInfo, Text, ToolResult
+from deltamcp.values import JSON, ErrorInfo, Failure, Text, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.struct_values import StructError, TooDeepError, write_struct
-from deltamcp.wire.value_sizes import least_bytes
+from deltamcp.wire.value_sizes import estimate_bytes, least_bytes
 
 _NUMBERS = {kind: number for number, kind in enumerate(bodies.RESPONSE_TYPES)}
 _TEXTS = ("promise_token", "server_version", "request_state")
@@ -197,3 +204,144 @@ def encode_prompts(prompts: list[dict[str, JSON]]) -> bytes:
             )
     encoded: bytes = message.SerializeToString()
     return encoded
+
+
+COUNTED_BYTES = 64 * 1024
+"""Responses up to this size need not be counted; a client's flow control has as much on the way."""
+_BYTES_PER_VALUE_AT_ONCE = 64
+"""A response of a thousand values is written on the event loop, in about 1 ms."""
+_BYTES_PER_VALUE = 8
+"""What a small value takes in a message, about."""
+
+
+class GrpcEncoder:
+    """Writes the responses of one server. Large ones count for their accounts from before they are written."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.unsent = Quota(limits.response_bytes, limits.account_share)
+        """Bytes of the responses that wait to be written, or that clients have yet to read."""
+        self._threads = Threads(1)
+
+    async def write_response(
+        self, account: str, response: LiteResponse, stamp: Stamp, form: ResponseForm
+    ) -> bytes | None:
+        """Returns a `ToolResponse` with `meta`; None if too many large responses of the account wait.
+
+        Raises:
+            ValueError: the result contains a value that JSON cannot express.
+        """
+        if _is_small(response):
+            return encode_response(response, stamp, form)
+        size = self._estimate(response, form)
+        if not self.unsent.take(account, size):
+            return None
+        arguments = {"response": response, "stamp": stamp, "form": form}
+        try:
+            encoded: bytes = await self._threads.run(account, encode_response, arguments)
+        finally:
+            self.unsent.give_back(account, size)
+        return encoded
+
+    async def write_part(
+        self, account: str, result: dict[str, JSON], form: ResponseForm, seconds: float
+    ) -> bytes | None:
+        """Returns a `ToolResponse` without `meta`; None if the account's turn did not come within `seconds`.
+
+        Raises:
+            ValueError: it contains a value that JSON cannot express, is too deep or too large.
+        """
+        if _is_small(result):
+            return encode_part(result, form)
+        size = self._estimate(result, form)
+        if not await self.unsent.take_in_turn(account, size, seconds):
+            return None
+        try:
+            encoded: bytes = await self._threads.run(account, encode_part, {"result": result, "form": form})
+        finally:
+            self.unsent.give_back(account, size)
+        return encoded
+
+    def _estimate(self, value: LiteResponse | dict[str, JSON], form: ResponseForm) -> int:
+        return max(1, min(estimate_bytes(value, _BYTES_PER_VALUE), form.max_bytes, self.unsent.share))
+
+
+def _is_small(value: Struct | dict[str, JSON]) -> bool:
+    return least_bytes(value, _BYTES_PER_VALUE_AT_ONCE, COUNTED_BYTES) < COUNTED_BYTES
+
+
+DOMAIN = "mcplite"
+"""The domain of the reasons in `google.rpc.ErrorInfo`."""
+
+# Trailing metadata of more than 8 kB is refused by clients. A text is there twice, once with three bytes for each of
+# its bytes that is not ASCII.
+_TEXT_BYTES = 800
+_VALUE_BYTES = 2000
+_MAX_VIOLATIONS = 8
+_VIOLATION_BYTES = 150
+_KEYWORD_BYTES = 40
+_RETRY_SECONDS = 1.0
+"""When to try again what may succeed later, where nothing says so."""
+_IN_OTHER_DETAILS = frozenset({"reason", "retryable", "errors", "retry_after_ms"})
+"""Keys of an error's data that are in other fields of the details."""
+
+
+class GrpcError(NamedTuple):
+    """The status of a response that reports a failure."""
+
+    code: grpc.StatusCode
+    text: str
+    details: bytes
+    """A serialized `google.rpc.Status`, which clients read under `grpc_messages.DETAILS_KEY`."""
+
+
+def grpc_error(failure: Failure) -> GrpcError:
+    """Returns what a client is told of a failure."""
+    row = LITE_FAULTS[failure.fault]
+    data = failure.data if isinstance(failure.data, dict) else {}
+    code = getattr(grpc.StatusCode, row.grpc_status)
+    text = _flat(_text(failure, data), _TEXT_BYTES)
+    status = status_pb2.Status(code=code.value[0], message=text)
+    metadata = {key: _flat(value) for key, value in data.items() if key not in _IN_OTHER_DETAILS}
+    if data.get("reason", row.reason) != row.reason:
+        metadata["detail"] = _flat(data["reason"])  # such as what is wrong with a token
+    status.details.add().Pack(error_details_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN, metadata=metadata))
+    if errors := data.get("errors"):
+        status.details.add().Pack(_bad_request(errors))
+    if failure.fault is Fault.NOT_FOUND:
+        name = _flat(data.get("requested_tool", ""))
+        status.details.add().Pack(error_details_pb2.ResourceInfo(resource_type="tool", resource_name=name))
+    if failure.fault in (Fault.RATE_LIMITED, Fault.TOO_LARGE):
+        subject = _flat(data.get("limit", "message size" if failure.fault is Fault.TOO_LARGE else "rate"))
+        violation = error_details_pb2.QuotaFailure.Violation(subject=subject, description=text)
+        status.details.add().Pack(error_details_pb2.QuotaFailure(violations=[violation]))
+    if row.retryable:
+        delay = Duration()
+        delay.FromMilliseconds(round((failure.retry_seconds or _RETRY_SECONDS) * 1000))
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return GrpcError(code, text, status.SerializeToString())
+
+
+def _text(failure: Failure, data: dict[str, JSON]) -> str:
+    if failure.fault is Fault.NOT_FOUND and "requested_tool" in data:
+        return f"Tool not found: {data['requested_tool']}"  # MCP-lite, A.5
+    return failure.message
+
+
+def _bad_request(errors: list[dict[str, JSON]]) -> error_details_pb2.BadRequest:
+    violations = [
+        error_details_pb2.BadRequest.FieldViolation(
+            field=_flat(error.get("pointer", ""), _VIOLATION_BYTES),
+            description=_flat(error.get("message", ""), _VIOLATION_BYTES),
+            reason=_flat(error.get("keyword", ""), _KEYWORD_BYTES),
+        )
+        for error in errors[:_MAX_VIOLATIONS]
+        if isinstance(error, dict)
+    ]
+    return error_details_pb2.BadRequest(field_violations=violations)
+
+
+def _flat(value: JSON, max_bytes: int = _VALUE_BYTES) -> str:
+    """Returns a value of an error's data as a text of limited length."""
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    return str(value)[:max_bytes].encode(errors="replace")[:max_bytes].decode(errors="ignore")

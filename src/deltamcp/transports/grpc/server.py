@@ -16,15 +16,13 @@ from deltamcp.calls.engine import Engine
 from deltamcp.catalog.clean_text import visible_line
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
-from deltamcp.transports.descriptors import allowed_connections
+from deltamcp.transports.grpc.admission import OpenServices
 from deltamcp.transports.grpc.listener import GrpcListener
 from deltamcp.transports.grpc.messages import add_file, lite_messages
-from deltamcp.transports.grpc.open_services import OpenServices
 from deltamcp.transports.grpc.relay import GrpcRelay
 from deltamcp.transports.grpc.service import GrpcService
-from deltamcp.transports.grpc_options import GrpcOptions
-from deltamcp.transports.http.server import bind_sockets
-from deltamcp.transports.sockets import check_files
+from deltamcp.transports.options import GrpcOptions
+from deltamcp.transports.sockets import allowed_connections, bind_sockets, check_files
 from deltamcp.transports.trusted_proxies import TrustedProxies
 
 _KEEPALIVE_MS = 30_000

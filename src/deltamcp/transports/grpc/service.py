@@ -20,24 +20,22 @@ from deltamcp.errors import Fault
 from deltamcp.runtime.quota import Quota
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.grpc.admission import GrpcAdmission, GrpcRequest, TakeCall
-from deltamcp.transports.grpc.encoder import COUNTED_BYTES, GrpcEncoder
-from deltamcp.transports.grpc.errors import grpc_error
 from deltamcp.transports.grpc.messages import DETAILS_KEY, PROMPTS_SERVICE, SERVICE
 from deltamcp.transports.grpc.replies import GrpcReply, GrpcStreamReply
 from deltamcp.transports.grpc.requests import GrpcRequests, ReceivedMessage
 from deltamcp.transports.grpc.responses import (
+    COUNTED_BYTES,
+    GrpcEncoder,
     ResponseForm,
     encode_prompts,
     encode_tools,
     encode_whole_tools,
+    grpc_error,
     promise_update,
 )
-from deltamcp.transports.grpc.running_calls import RunningCall, RunningCalls
-from deltamcp.transports.grpc_options import GrpcOptions
-from deltamcp.transports.http.calls import SHUTTING_DOWN
 from deltamcp.transports.lite.responses import make_stamp
-from deltamcp.transports.lite_options import read_settings
-from deltamcp.transports.quota import TOO_MANY_CALLS, UNREAD
+from deltamcp.transports.options import GrpcOptions, read_settings
+from deltamcp.transports.quota import SHUTTING_DOWN, TOO_MANY_CALLS, UNREAD
 from deltamcp.values import (
     JSON,
     Answer,
@@ -52,6 +50,59 @@ from deltamcp.values import (
     Request,
     Terms,
 )
+
+
+class RunningCall:
+    """A request that is served."""
+
+    __slots__ = ("follows_promise", "is_stopped", "task")
+
+    def __init__(self) -> None:
+        self.task = asyncio.current_task()
+        self.follows_promise = False
+        """Whether the request only tells of a call that goes on without it."""
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        """Ends the request because the server shuts down."""
+        if not self.is_stopped and self.task is not None:
+            self.is_stopped = True
+            self.task.cancel()
+
+    def undo_cancel(self) -> None:
+        assert self.task is not None, "requests are served in tasks"
+        self.task.uncancel()
+
+
+class RunningCalls:
+    """All of them."""
+
+    def __init__(self) -> None:
+        self._calls: set[RunningCall] = set()
+        self.are_ending = False
+        """Whether the server shuts down."""
+
+    def begin(self) -> RunningCall:
+        """Returns a call that the current task serves from now on."""
+        call = RunningCall()
+        self._calls.add(call)
+        return call
+
+    def end(self, call: RunningCall) -> None:
+        self._calls.discard(call)
+
+    async def drain(self, seconds: float) -> None:
+        """Ends calls that follow promises now, and others once they had so many seconds."""
+        self.are_ending = True
+        for call in tuple(self._calls):
+            if call.follows_promise:
+                call.stop()
+        tasks = [call.task for call in self._calls if call.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        for call in tuple(self._calls):
+            call.stop()
+
 
 logger = logging.getLogger("deltamcp.grpc")
 

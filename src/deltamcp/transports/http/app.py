@@ -10,7 +10,7 @@ from typing import NamedTuple, Unpack
 
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
-from deltamcp.transports.http import asgi, cors
+from deltamcp.transports.http import asgi, origins
 from deltamcp.transports.http.asgi import Header, Receive, Scope, Send
 from deltamcp.transports.http.compat import DeltaMcpApp
 from deltamcp.transports.http.endpoint import McpEndpoint
@@ -20,8 +20,7 @@ from deltamcp.transports.http.pages import OpenPage
 from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.http.session_requests import SessionRequests
 from deltamcp.transports.lite.endpoint import McpLiteEndpoint
-from deltamcp.transports.lite_options import read_settings
-from deltamcp.transports.options import HttpOptions
+from deltamcp.transports.options import HttpOptions, read_settings
 from deltamcp.values import Failure
 
 Step = Callable[[Exchange], Awaitable[Failure | None]]
@@ -35,7 +34,7 @@ class Place(NamedTuple):
     steps: tuple[Step, ...]
     """What its requests pass, in this order."""
     refusal: Callable[[Failure], HttpResponse] = refusal
-    methods: Header | None = cors.MCP_METHODS
+    methods: Header | None = origins.MCP_METHODS
     """The header that allows pages of other origins the methods of the path; None for a place that answers itself."""
 
 
@@ -56,7 +55,7 @@ class HttpApp(ServerApp):
         to_endpoint = (*to_page, self._check_credentials)
         self._mcp_place = Place(self._endpoint.serve, to_endpoint)
         if self._lite is not None:
-            self._lite_place = Place(self._lite.serve, to_endpoint, self._lite.refusal, cors.ONLY_POST)
+            self._lite_place = Place(self._lite.serve, to_endpoint, self._lite.refusal, origins.ONLY_POST)
         self._nowhere = Place(self._refuse_path, to_page)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,9 +70,9 @@ class HttpApp(ServerApp):
         exchange = Exchange(
             scope, headers, receive, send, address, caller, accepts, self._quotas, challenge, self._metrics, added
         )
-        if place.methods is not None and cors.is_preflight(exchange):
+        if place.methods is not None and origins.is_preflight(exchange):
             place = place._replace(
-                serve=functools.partial(cors.answer_preflight, place.methods), steps=self._nowhere.steps
+                serve=functools.partial(origins.answer_preflight, place.methods), steps=self._nowhere.steps
             )
         try:
             for step in place.steps:
@@ -133,7 +132,7 @@ class HttpApp(ServerApp):
         """Checks `Host` and `Origin`, and lets a page of an allowed origin read the response, a refusal too."""
         refused = self._names.check(exchange)
         if refused is None and b"origin" in exchange.headers:
-            exchange.add_headers(cors.response_headers(exchange.headers[b"origin"]))
+            exchange.add_headers(origins.response_headers(exchange.headers[b"origin"]))
         return await self._admission.check_rate(exchange.address) or refused
 
     async def _check_credentials(self, exchange: Exchange) -> Failure | None:

@@ -7,9 +7,13 @@ session is served, without what its client negotiated. Sessions themselves, quot
 import asyncio
 import functools
 import logging
-from collections.abc import MutableMapping
+import re
+from collections.abc import Mapping, MutableMapping
+from types import MappingProxyType
 from typing import Any, Unpack
 
+from deltamcp.auth.authenticator import Authenticator
+from deltamcp.auth.token_fault import TokenFault
 from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
 from deltamcp.dialects.delta_mcp import DeltaMcp
@@ -18,10 +22,8 @@ from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import FAULTS, ConfigurationError, Fault
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Header, Receive, Scope, Send
-from deltamcp.transports.http.calls import serve
-from deltamcp.transports.http.challenge import write_challenge
 from deltamcp.transports.http.exchange import Exchange, HttpResponse
-from deltamcp.transports.http.reply import HttpReply
+from deltamcp.transports.http.reply import HttpReply, serve
 from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.options import HttpOptions
 from deltamcp.transports.sessions.session import HandshakeSession
@@ -40,6 +42,42 @@ from deltamcp.values import (
     Watch,
 )
 from deltamcp.wire import codecs, jsonrpc
+
+_REALM = 'Bearer realm="delta-mcp"'
+_METADATA = re.compile(r'resource_metadata="[^"]*"')
+_ABSENT = (TokenFault.MISSING, TokenFault.WRONG_SCHEME)
+"""To the original a request with another scheme has no token."""
+_REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        TokenFault.EXPIRED: "expired",
+        TokenFault.MISSING_EXPIRY: "missing_expiry",
+        TokenFault.WRONG_AUDIENCE: "invalid_audience",
+        TokenFault.INACTIVE: "introspection_failed",
+        TokenFault.MALFORMED: "invalid_signature",
+        TokenFault.ALGORITHM_NOT_ALLOWED: "invalid_signature",
+        TokenFault.UNKNOWN_KEY: "invalid_signature",
+        TokenFault.INVALID_SIGNATURE: "invalid_signature",
+    }
+)
+_OTHER_REASON = "Token validation failed"
+"""The original's text for a refusal without a reason; it does not check what else a token may be refused for."""
+
+
+def write_challenge(auth: Authenticator, failure: Failure) -> str:
+    """Returns the header of a response that refuses a request for its token.
+
+    Without documents about authorization, whatever the reason is, it is the realm alone.
+    """
+    # The authenticator's URL is where the document is; the original's is not if the resource has a path.
+    metadata = _METADATA.search(auth.challenge(failure) or "")
+    if metadata is None:
+        return _REALM
+    challenge = f"{_REALM}, {metadata[0]}"
+    reason = failure.data.get("reason", "") if isinstance(failure.data, Mapping) else ""
+    if reason in _ABSENT:
+        return challenge
+    return f'{challenge}, error="invalid_token", error_description="{_REASONS.get(reason, _OTHER_REASON)}"'
+
 
 logger = logging.getLogger("deltamcp.http")
 

@@ -11,23 +11,20 @@ import time
 from collections.abc import Callable, Mapping
 
 from deltamcp.calls.engine import Engine
+from deltamcp.calls.failures import encode_response
 from deltamcp.catalog.operation import Operation
 from deltamcp.dialects import versions
 from deltamcp.dialects.dialect import StatelessDialect
 from deltamcp.dialects.mirrored_headers import check_headers, check_parameter_headers
 from deltamcp.errors import Fault
-from deltamcp.transports.followed_promises import FOLLOWED_BYTES, FollowedPromises
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import ONLY_JSON, Headers
-from deltamcp.transports.http.bodies import BodyReader, choose_codecs
-from deltamcp.transports.http.calls import CallsInFlight, serve
-from deltamcp.transports.http.exchange import Exchange, HttpResponse, refusal, refuse_message
-from deltamcp.transports.http.reply import RETRY_MS, HttpReply
+from deltamcp.transports.http.exchange import BodyReader, Exchange, HttpResponse, choose_codecs, refusal, refuse_message
+from deltamcp.transports.http.reply import RETRY_MS, CallsInFlight, HttpReply, serve
 from deltamcp.transports.http.session_requests import SessionRequests
-from deltamcp.transports.response import encode_response
 from deltamcp.transports.sessions.shared_streams import watched_bytes
 from deltamcp.transports.sessions.streams import FollowedStream, SubscriptionStream
-from deltamcp.transports.subscription import Subscription
+from deltamcp.transports.subscription import FOLLOWED_BYTES, FollowedPromises, Subscription
 from deltamcp.values import (
     Ask,
     Caller,

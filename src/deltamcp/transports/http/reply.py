@@ -1,20 +1,24 @@
-"""Whom a call over HTTP talks to: the client, by one body or by an event stream, while it stays connected."""
+"""Whom a call over HTTP talks to, and how it is performed and answered: by one body, or by an event stream."""
 
 import abc
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Awaitable, Hashable
 from typing import Any
 
+from deltamcp.calls.engine import Engine
 from deltamcp.context import Channel, ProgressReport
 from deltamcp.dialects import versions
-from deltamcp.errors import InputDeclinedError
+from deltamcp.errors import Fault, InputDeclinedError
 from deltamcp.limits import Limits
+from deltamcp.runtime.deadline import run_with_hook
+from deltamcp.runtime.quota import Quota
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import AcceptedTypes
-from deltamcp.transports.http.exchange import Exchange, HttpResponse
+from deltamcp.transports.http.exchange import Exchange, HttpResponse, Write
+from deltamcp.transports.quota import SHUTTING_DOWN, TOO_MANY_CALLS, UNREAD
 from deltamcp.transports.sessions.session import HandshakeSession
 from deltamcp.transports.sessions.streams import SessionStreams, StoredStream
-from deltamcp.values import JSON, RequestId
+from deltamcp.values import JSON, Ask, Failure, Listen, Outcome, RequestId, SetLevel, Terms, Watch
 from deltamcp.wire import sse
 
 RETRY_MS = 100
@@ -205,3 +209,57 @@ class HttpReply(WatchedChannel):
         event = sse.encode_event(message) if self._stream is None else self._stream.append(message, instead)
         if not self._detached:
             await asgi.send_event(self._send, event)
+
+
+class CallsInFlight:
+    """Passes calls to the engine, a limited number at once of each account, and answers those that are cancelled."""
+
+    def __init__(self, engine: Engine, quota: Quota) -> None:
+        self._engine = engine
+        self._quota = quota
+        self.draining = False
+
+    async def perform(
+        self, understood: tuple[Terms, Ask] | Failure, reply: WatchedChannel, id_: RequestId, account: str
+    ) -> Outcome | None:
+        """Returns what comes of a request as its protocol understood it; None if the client has disconnected."""
+        if isinstance(understood, Failure):
+            return understood
+        if not self._quota.take(account):
+            return TOO_MANY_CALLS
+        terms, ask = understood
+        assert not isinstance(ask, Listen | SetLevel | Watch), "a transport serves these itself"
+        try:
+            return await run_with_hook(self._engine.perform(ask, terms, reply, id_), reply)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None, "ASGI applications run in tasks"
+            task.uncancel()
+            if reply.departed:
+                return None
+            if self.draining:
+                return SHUTTING_DOWN
+            return Failure(Fault.CANCELLED, "The request was cancelled.")
+        finally:
+            self._quota.give_back(account)
+
+
+async def serve(reply: WatchedChannel, performing: Awaitable[Outcome | None], write: Write) -> None:
+    """Answers a request: awaits what comes of it, and sends it as its protocol writes it."""
+    response = await respond(reply.exchange, performing, write)
+    if response is None:
+        await reply.abandon()
+        return
+    reply.exchange.release()
+    await reply.finish(response)
+
+
+async def respond(
+    exchange: Exchange, performing: Awaitable[Outcome | None], write: Write, in_batch: bool = False
+) -> HttpResponse | None:
+    """Returns the response to a request, whose bytes count for its account; None if the client has disconnected."""
+    outcome = await performing
+    if outcome is None:
+        return None
+    response = write(outcome)
+    return response if exchange.reserve(len(response.body), in_batch) else write(UNREAD)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import copy
-import errno
 import functools
 import logging
 import signal
@@ -20,13 +19,12 @@ from deltamcp.calls.engine import Engine
 from deltamcp.catalog.clean_text import visible_line
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.quota import Quota
-from deltamcp.transports.descriptors import allowed_connections
 from deltamcp.transports.http.app import make_app
 from deltamcp.transports.http.origins import LOOPBACK
 from deltamcp.transports.http.protocol import bounded_protocol
 from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.options import HttpOptions, HttpServerOptions
-from deltamcp.transports.sockets import check_files
+from deltamcp.transports.sockets import allowed_connections, bind_sockets, check_files, listen_error
 from deltamcp.transports.warning_filter import WARNING_FILTER
 
 _POLL_SECONDS = 0.1
@@ -35,56 +33,6 @@ _POLL_SECONDS = 0.1
 
 _DESCRIPTORS_SHARE = 3 / 4
 """The part of the process's descriptors for connections; the rest is for files, stores and upstreams."""
-
-
-def bind_sockets(host: str, port: int, reuse_port: bool = False) -> list[socket.socket]:
-    """Binds a socket to each address of a host; port 0 is a free port, the same for all of them.
-
-    Args:
-        reuse_port: whether other processes of this user may listen there, too (SO_REUSEPORT).
-
-    Raises:
-        ConfigurationError: the server cannot listen at this address.
-    """
-    sockets: list[socket.socket] = []
-    refusal = OSError(errno.EADDRNOTAVAIL, "it has no address")
-    try:
-        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            try:
-                sockets.append(_bind_socket(family, kind, protocol, (address[0], port, *address[2:]), reuse_port))
-            except OSError as error:
-                if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
-                    raise
-                refusal = error  # a machine without IPv6 may still call ::1 localhost
-            else:
-                port = sockets[0].getsockname()[1]
-        if not sockets:
-            raise refusal
-    except OSError as error:
-        for bound in sockets:
-            bound.close()
-        raise _listen_error(host, port, error) from None
-    return sockets
-
-
-def _bind_socket(family: int, kind: int, protocol: int, address: Any, reuse_port: bool) -> socket.socket:
-    bound = socket.socket(family, kind, protocol)
-    try:
-        if sys.platform != "win32":  # where it would let two servers share the port
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        bound.bind(address)
-    except OSError:
-        bound.close()
-        raise
-    return bound
-
-
-def _listen_error(host: str, port: int, error: OSError) -> ConfigurationError:
-    return ConfigurationError(f"Cannot listen at {host}:{port}: {error.strerror}; name another.")
 
 
 class OtherServer(Protocol):
@@ -152,7 +100,7 @@ class HttpServer(uvicorn.Server):
         try:
             await super().startup(sockets)
         except OSError as error:  # another process began to listen after both had bound the port
-            raise _listen_error(self.config.host, port, error) from None
+            raise listen_error(self.config.host, port, error) from None
         for app, bound in self._others:
             await self._listen(app, bound)
         for server in self._other_servers:

@@ -1,15 +1,14 @@
 """What the ASGI applications of a server have in common: their options, their pages and their quotas."""
 
 import abc
+import logging
 
 from deltamcp.calls.engine import Engine
 from deltamcp.transports.admission import Admission
 from deltamcp.transports.http.asgi import Receive, Scope, Send
-from deltamcp.transports.http.bodies import BodyReader
-from deltamcp.transports.http.calls import CallsInFlight
-from deltamcp.transports.http.health import HealthPages
-from deltamcp.transports.http.lifespan import serve_lifespan
-from deltamcp.transports.http.pages import OpenPages
+from deltamcp.transports.http.exchange import BodyReader
+from deltamcp.transports.http.pages import HealthPages, OpenPages
+from deltamcp.transports.http.reply import CallsInFlight
 from deltamcp.transports.http.session_requests import make_directory
 from deltamcp.transports.metrics import find_metrics
 from deltamcp.transports.options import HttpOptions
@@ -59,3 +58,21 @@ class ServerApp(abc.ABC):
         """Ends the streams that do not end by themselves; calls in flight go on."""
         self._health.draining = self._calls.draining = True
         self._engine.lifespan.drain(self._engine.limits.drain_seconds)
+
+
+logger = logging.getLogger("deltamcp.http")
+
+
+async def serve_lifespan(engine: Engine, receive: Receive, send: Send) -> None:
+    """Answers the ASGI server's messages of startup and shutdown."""
+    await receive()
+    try:
+        async with engine.lifespan.running():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            engine.lifespan.drain(engine.limits.drain_seconds)
+    except Exception as error:
+        logger.error("the server could not start or stop", exc_info=error)
+        await send({"type": "lifespan.startup.failed", "message": type(error).__name__})
+        return
+    await send({"type": "lifespan.shutdown.complete"})

@@ -11,14 +11,12 @@ from deltamcp.dialects.progressive_disclosure import ENCODINGS
 from deltamcp.errors import Fault
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import ONLY_JSON, AcceptedTypes
-from deltamcp.transports.http.calls import CallsInFlight, respond, serve
 from deltamcp.transports.http.exchange import Exchange, HttpResponse, refusal, refuse_message
-from deltamcp.transports.http.reply import HttpReply
+from deltamcp.transports.http.reply import CallsInFlight, HttpReply, respond, serve
 from deltamcp.transports.quota import TOO_MANY_CALLS, HttpQuotas
-from deltamcp.transports.sessions.copies import StreamCopies
-from deltamcp.transports.sessions.directory import SESSION_HEADER, SessionDirectory
+from deltamcp.transports.sessions.directory import SESSION_HEADER, NoSessions, SessionDirectory
 from deltamcp.transports.sessions.live import HttpSession, HttpSessions
-from deltamcp.transports.sessions.no_sessions import NoSessions
+from deltamcp.transports.sessions.records import StreamCopies
 from deltamcp.transports.sessions.session import cancelled_id
 from deltamcp.transports.sessions.shared import SharedSessions
 from deltamcp.transports.sessions.streams import FollowedStream

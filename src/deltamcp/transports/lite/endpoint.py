@@ -7,31 +7,23 @@ Nothing here has a session.
 import enum
 import functools
 import math
+import re
 import time
 from collections.abc import Awaitable
 
 from msgspec.structs import replace
 
 from deltamcp.calls.engine import Engine
+from deltamcp.catalog.lite_tools import MAX_WAIT_MS
 from deltamcp.dialects.mcp_lite_bodies import PROMISE, LiteResponse
 from deltamcp.errors import Fault
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import HeaderList, Headers
-from deltamcp.transports.http.bodies import BodyReader
-from deltamcp.transports.http.calls import CallsInFlight, respond, serve
-from deltamcp.transports.http.exchange import Exchange, HttpResponse
-from deltamcp.transports.http.reply import HttpReply
-from deltamcp.transports.lite.messages import MAX_BATCH, why_refused
-from deltamcp.transports.lite.negotiation import (
-    ReplyForm,
-    accepts_json,
-    check_media_type,
-    preferred_form,
-    preferred_wait,
-)
-from deltamcp.transports.lite.responses import make_stamp, write_response
+from deltamcp.transports.http.exchange import BodyReader, Exchange, HttpResponse
+from deltamcp.transports.http.reply import CallsInFlight, HttpReply, respond, serve
+from deltamcp.transports.lite.responses import MAX_BATCH, make_stamp, why_refused, write_response
 from deltamcp.transports.lite.stream import LiteStream, wait_to_end, write_last_event
-from deltamcp.transports.lite_options import McpLiteSettings
+from deltamcp.transports.options import McpLiteSettings
 from deltamcp.transports.quota import TOO_MANY_CALLS
 from deltamcp.values import (
     JSON,
@@ -48,6 +40,84 @@ from deltamcp.values import (
     Terms,
 )
 from deltamcp.wire import jsonrpc
+
+_MAX_CACHED_BYTES = 256
+_JSON_RANGES = (b"application/json", b"application/*", b"*/*")
+_EVENT_RANGES = (b"text/event-stream", b"text/*", b"*/*")
+_QUALITY = re.compile(rb"(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
+_CHARSET = re.compile(rb'charset\s*=\s*"?([^\s";]+)')
+_WAIT = re.compile(rb'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=[,;]|$)', re.IGNORECASE)
+
+
+class ReplyForm(enum.Enum):
+    """What a client prefers as the response."""
+
+    JSON = "json"
+    EVENTS = "events"
+
+
+def check_media_type(headers: Headers) -> Failure | None:
+    """Returns a failure if a body is no JSON in UTF-8; a request without a body needs no media type."""
+    content_type = headers.get(b"content-type")
+    if content_type == b"application/json" and b"content-encoding" not in headers:
+        return None
+    if content_type is None:
+        length = headers.get(b"content-length", b"0" if b"transfer-encoding" not in headers else b"")
+        is_json = length == b"0"
+    else:
+        is_json = _is_json(content_type[:_MAX_CACHED_BYTES])
+    if is_json and b"content-encoding" not in headers:
+        return None
+    return Failure(Fault.WRONG_MEDIA_TYPE, "Send application/json in UTF-8, not compressed.")
+
+
+@functools.lru_cache(maxsize=256)
+def _is_json(content_type: bytes) -> bool:
+    type_, _, parameters = content_type.lower().partition(b";")
+    charset = _CHARSET.search(parameters)
+    return type_.strip() == b"application/json" and (charset is None or charset[1] in (b"utf-8", b"utf8", b"us-ascii"))
+
+
+def preferred_form(accept: bytes) -> ReplyForm | None:
+    """Returns what an `Accept` header prefers, JSON if it prefers neither; None if it has no type of MCP-lite."""
+    return _preferred_form(accept) if len(accept) <= _MAX_CACHED_BYTES else _preferred_form.__wrapped__(accept)
+
+
+def accepts_json(accept: bytes) -> bool:
+    """Whether an `Accept` header has JSON, though perhaps not as what it prefers."""
+    return _quality(_read_ranges(accept), _JSON_RANGES) > 0
+
+
+@functools.lru_cache(maxsize=256)
+def _preferred_form(accept: bytes) -> ReplyForm | None:
+    ranges = _read_ranges(accept)
+    json, events = _quality(ranges, _JSON_RANGES), _quality(ranges, _EVENT_RANGES)
+    if not json and not events:
+        return None
+    return ReplyForm.EVENTS if events > json else ReplyForm.JSON
+
+
+def _read_ranges(accept: bytes) -> dict[bytes, float]:
+    return dict(map(_read_range, accept.lower().split(b",")))
+
+
+def _read_range(part: bytes) -> tuple[bytes, float]:
+    type_, *parameters = (piece.strip() for piece in part.split(b";"))
+    given = next((piece[2:] for piece in parameters if piece.startswith(b"q=")), b"1")
+    return type_, float(given) if _QUALITY.fullmatch(given) else 0.0
+
+
+def _quality(ranges: dict[bytes, float], names: tuple[bytes, ...]) -> float:
+    """Returns the quality of the most specific range, RFC 9110, 12.5.1."""
+    return next((ranges[name] for name in names if name in ranges), 0.0)
+
+
+def preferred_wait(headers: Headers) -> int | None:
+    """Returns the seconds of `Prefer: wait=10` (RFC 7240), up to what the server waits; None without one."""
+    header = headers.get(b"prefer")
+    found = None if header is None else _WAIT.search(header)
+    return None if found is None else min(int(found[1]), MAX_WAIT_MS // 1000)
+
 
 _ALLOW = (b"allow", b"POST")
 _ONLY_JSON = Failure(Fault.NOT_ACCEPTABLE, "Accept application/json; only a single request is answered by events.")

@@ -1,4 +1,4 @@
-"""Writes responses of MCP-lite, with the time that the dialect itself does not know."""
+"""Writes responses of MCP-lite, with the time that the dialect itself does not know, and says what has none."""
 
 import logging
 import time
@@ -6,7 +6,7 @@ import time
 from deltamcp.dialects.mcp_lite import McpLite, Stamp
 from deltamcp.dialects.mcp_lite_bodies import LiteResponse
 from deltamcp.errors import Fault
-from deltamcp.values import Answer, Failure, Outcome, Page, Request
+from deltamcp.values import Answer, Failure, Malformed, Outcome, Page, Request, RequestId, Response
 
 logger = logging.getLogger("deltamcp")
 
@@ -39,3 +39,14 @@ def write_stamped_response(
         logger.error("a result could not be written as JSON: %s", error)
         failure = lite.respond(request, Failure(Fault.INTERNAL, "The result could not be written as JSON."))
         return lite.encode(request.id, failure), failure
+
+
+MAX_BATCH = 16
+"""The messages of a batch, each of which may be a call."""
+
+
+def why_refused(message: Malformed | Response) -> tuple[Failure, RequestId | None]:
+    """Returns why a message gets an error."""
+    if isinstance(message, Malformed):
+        return Failure(message.fault, message.reason), message.id
+    return Failure(Fault.INVALID_REQUEST, "MCP-lite asks clients nothing, so that they answer nothing."), None

@@ -12,7 +12,7 @@ from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.transports.quota import HttpQuotas
-from deltamcp.transports.sessions.copies import StreamCopies
+from deltamcp.transports.sessions.records import StreamCopies
 from deltamcp.transports.sessions.session import HandshakeSession
 from deltamcp.transports.sessions.shared_streams import watched_bytes
 from deltamcp.transports.sessions.streams import EventStream, SessionStreams

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from deltamcp.calls.failures import encode_response
 from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.errors import Fault, InputDeclinedError, PeerError
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import Position
-from deltamcp.transports.response import encode_response
 from deltamcp.values import (
     JSON,
     Answer,

@@ -30,13 +30,11 @@ from deltamcp.runtime.change_hub import ChangeHub, Position
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.http.exchange import Exchange
 from deltamcp.transports.quota import HttpQuotas
-from deltamcp.transports.sessions.copies import StreamCopies
 from deltamcp.transports.sessions.directory import SESSION_HEADER, SessionDirectory, is_primed
 from deltamcp.transports.sessions.live import SESSION_REQUIRED, SESSION_UNKNOWN, HttpSession, HttpSessions
-from deltamcp.transports.sessions.records import SessionRecord, SessionRecords
-from deltamcp.transports.sessions.relayed_stream import RelayedStream
+from deltamcp.transports.sessions.records import SessionRecord, SessionRecords, StreamCopies
 from deltamcp.transports.sessions.session import MAX_WATCHED, TOO_MANY_WATCHED, cancel_request
-from deltamcp.transports.sessions.shared_streams import ChangeStream, is_change_event, read_position
+from deltamcp.transports.sessions.shared_streams import ChangeStream, RelayedStream, is_change_event, read_position
 from deltamcp.transports.sessions.streams import FollowedStream, read_event_id
 from deltamcp.values import (
     Answer,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from deltamcp.limits import Limits
 from deltamcp.runtime.quota import Quota
-from deltamcp.transports.sessions.copies import StreamCopies, StreamCopy
+from deltamcp.transports.sessions.records import StreamCopies, StreamCopy
 from deltamcp.wire import sse
 
 _SESSION_BYTES = 1024 * 1024

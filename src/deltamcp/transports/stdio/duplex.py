@@ -13,17 +13,16 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from deltamcp.calls.engine import Engine
+from deltamcp.calls.failures import encode_response
 from deltamcp.context import Channel, ProgressReport
 from deltamcp.dialects import versions
 from deltamcp.dialects.dialect import StatelessDialect
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import Fault, InputDeclinedError
 from deltamcp.limits import Limits
-from deltamcp.transports.followed_promises import FollowedPromises
-from deltamcp.transports.http.calls import SHUTTING_DOWN
-from deltamcp.transports.response import encode_response
+from deltamcp.transports.quota import SHUTTING_DOWN
 from deltamcp.transports.sessions.session import HandshakeSession, cancel_request, cancelled_id
-from deltamcp.transports.subscription import Subscription
+from deltamcp.transports.subscription import FollowedPromises, Subscription
 from deltamcp.values import (
     JSON,
     LOCAL,

@@ -14,8 +14,8 @@ from starlette.responses import PlainTextResponse
 from deltamcp import DeltaServer, HostAuth, ObservedCall, Rate, RateLimits
 from deltamcp.cli.log import _STDERR_FORMAT
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID, HttpRequestIdFilter
+from deltamcp.transports.admission import HttpRequestIds
 from deltamcp.transports.http.server import make_server
-from deltamcp.transports.request_ids import HttpRequestIds
 from tests.support.http_server import serve_uvicorn
 from tests.support.raw_client import META
 
