@@ -9,6 +9,9 @@ import itertools
 import re
 import secrets
 from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
 
 from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
@@ -46,8 +49,20 @@ class HttpRequestIds:
 _TWO_AUTHORIZATIONS = Failure(Fault.INVALID_REQUEST, "The request has more than one Authorization header.")
 
 
+class Arrival(Struct, gc=False):
+    """A request over HTTP or gRPC that has arrived: its head, and who sends it."""
+
+    scope: Any
+    """The head as ASGI describes it, also of a request over gRPC."""
+    headers: dict[bytes, bytes]
+    address: str
+    """The client's address, see `asgi.client_address`."""
+    caller: Caller
+    """Nobody's in particular until `Admission.identify` sets it."""
+
+
 class Admission:
-    """Admits the requests of one server. A request over gRPC is described by an ASGI scope, too."""
+    """Admits the requests of one server."""
 
     def __init__(
         self, engine: Engine, auth: Authenticator | None, trusted_proxies: Sequence[str], request_ids: bool
@@ -65,44 +80,41 @@ class Admission:
         """Sets the request's id, and returns what its response says of it."""
         return () if self._request_ids is None else self._request_ids.begin(headers)
 
-    async def arrive(self, scope: Scope, headers: Headers) -> tuple[Scope, str]:
-        """Waits for the request's turn; returns its scope, with the client behind proxies, and the client's address."""
+    async def arrive(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[Scope, dict[bytes, bytes], str]:
+        """Waits for the request's turn; returns its head, with the client behind proxies, and the client's address."""
         if self.proxies:
             scope = self.proxies.resolve(scope, headers)
         address = client_address(scope)
         await self._turns.take(address)
-        return scope, address
+        return scope, headers, address
 
-    async def check_rate(self, address: str) -> Failure | None:
+    async def check_rate(self, arrival: Arrival) -> Failure | None:
         """Counts the request for its address; returns a failure if there are too many."""
-        return None if self._rates is None else await self._rates.check_address(address)
+        return None if self._rates is None else await self._rates.check_address(arrival.address)
 
-    def anonymous(self, address: str) -> Caller:
-        """Returns the caller of a request whose credentials nobody has asked for."""
-        return self._engine.identify(ANONYMOUS, None, address)
-
-    async def identify(self, scope: Scope, address: str) -> Caller | Failure:
-        """Returns who sends a request, and counts it for them; or why it is refused."""
+    async def identify(self, arrival: Arrival) -> Failure | None:
+        """Sets the caller of a request by its credentials, and counts it for them; or returns why it is refused."""
         if self._auth is None:
-            return self.anonymous(address)
-        values = [value for name, value in scope["headers"] if name == b"authorization"]
+            arrival.caller = self._engine.identify(ANONYMOUS, None, arrival.address)
+            return None
+        values = [value for name, value in arrival.scope["headers"] if name == b"authorization"]
         if len(values) > 1:
             return _TWO_AUTHORIZATIONS
-        return await self.identify_by(values[0] if values else None, scope, address)
+        return await self.identify_by(values[0] if values else None, arrival)
 
-    async def identify_by(self, authorization: bytes | None, scope: Scope, address: str) -> Caller | Failure:
-        """Returns who sends a request with this `Authorization`, as `identify` does."""
+    async def identify_by(self, authorization: bytes | None, arrival: Arrival) -> Failure | None:
+        """Does what `identify` does, with this value of `Authorization`."""
         if self._auth is None:
-            return self.anonymous(address)
+            return await self.identify(arrival)
         text = None if authorization is None else authorization.decode("latin-1")
-        found = await self._auth.authenticate(Credentials(text, scope, address))
+        found = await self._auth.authenticate(Credentials(text, arrival.scope, arrival.address))
         if isinstance(found, Failure):
             return found
-        caller = self._engine.identify(found, None, address)
-        refused = None if self._rates is None else await self._rates.check_principal(caller)
+        arrival.caller = self._engine.identify(found, None, arrival.address)
+        refused = None if self._rates is None else await self._rates.check_principal(arrival.caller)
         if refused is None and self._engine.catalog.prepare is not None:
             await self._engine.catalog.prepare(found)
-        return refused or caller
+        return refused
 
     def challenge(self, failure: Failure) -> str | None:
         """Returns which credentials a refused request needs, as `WWW-Authenticate` says it; None if none."""

@@ -163,7 +163,7 @@ class UnreadContext:
 async def test_large_parts_that_nobody_reads_count_for_their_caller():
     encoder = GrpcEncoder(Limits(response_bytes=100_000, account_share=1.0))
     quota = encoder.unsent
-    request = GrpcRequest(Caller(ANONYMOUS, account="ada"), ())
+    request = GrpcRequest({"headers": []}, {}, "", Caller(ANONYMOUS, account="ada"))
     contexts = [UnreadContext(), UnreadContext()]
     first, second = (GrpcStreamReply(request, context, ResponseForm(), encoder, 0.01) for context in contexts)
     sending = asyncio.ensure_future(first.send_part("x" * 80_000))

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from deltamcp import DeltaServer
-from deltamcp.transports.http import asgi
+from deltamcp.transports.http import exchange
 from deltamcp.transports.stdio.duplex import Duplex
 from deltamcp.transports.subscription import Subscription
 from deltamcp.values import LOCAL, Filter, Request
@@ -46,11 +46,11 @@ def test_a_subscription_does_not_hold_its_request():
 
 
 def test_long_headers_are_no_keys_of_a_cache():
-    asgi._accepted_types.cache_clear()
+    exchange._accepted_types.cache_clear()
     long = b"application/json, " + b"x" * 30_000
-    assert asgi.read_accept(long) == asgi.read_accept(b"application/json, x")
-    assert asgi.read_accept(b"x" * 30_000) is None
-    assert asgi._accepted_types.cache_info().currsize == 1
+    assert exchange.read_accept(long) == exchange.read_accept(b"application/json, x")
+    assert exchange.read_accept(b"x" * 30_000) is None
+    assert exchange._accepted_types.cache_info().currsize == 1
 
 
 class Slow:

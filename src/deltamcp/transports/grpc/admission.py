@@ -1,50 +1,42 @@
 """Admits calls over gRPC: requests, by what `Admission` asks for, and calls of services that need no credentials."""
 
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
-from msgspec import Struct
 
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.quota import Quota
-from deltamcp.transports.admission import Admission
+from deltamcp.transports.admission import Admission, Arrival
 from deltamcp.transports.grpc.connection import CALL_KEY
 from deltamcp.transports.grpc.messages import DETAILS_KEY, PROMPTS_SERVICE, SERVICE
 from deltamcp.transports.grpc.requests import read_message
 from deltamcp.transports.grpc.responses import grpc_error
 from deltamcp.transports.http.asgi import client_address
 from deltamcp.transports.options import GrpcOptions
-from deltamcp.values import Caller, Failure
+from deltamcp.values import ANONYMOUS_CALLER, Failure
 
 TakeCall = Callable[[Any], str | None]
 """Takes a call by its context; returns the client's address, None if its connection has closed."""
 GONE = Failure(Fault.INVALID_REQUEST, "The connection of this call has closed.")
 
 
-class GrpcRequest(Struct):
-    """An admitted request: its sender, and what its metadata says."""
-
-    caller: Caller
-    pairs: Sequence[tuple[bytes, bytes]]
-
-    @property
-    def headers(self) -> Mapping[bytes, bytes]:
-        return dict(self.pairs)
+class GrpcRequest(Arrival):
+    """A request, whose headers are its metadata."""
 
     @property
     def takes_json(self) -> bool:
         """Whether the client reads results in `result_json`, and tools in `definition_json`."""
-        return (b"mcplite-accept", b"result-json") in self.pairs
+        return (b"mcplite-accept", b"result-json") in self.scope["headers"]
 
     @property
     def is_strict(self) -> bool:
         """Whether the client knows only the response types of the specification's own file."""
-        return (b"mcplite-strict", b"1") in self.pairs
+        return (b"mcplite-strict", b"1") in self.scope["headers"]
 
 
 class GrpcAdmission:
@@ -68,9 +60,9 @@ class GrpcAdmission:
         if peer is None:
             return GONE
         described = {"type": "grpc", "client": (peer, 0), "headers": headers}
-        scope, address = await self._admission.arrive(described, by_name)
-        found = await self._admission.check_rate(address) or await self._admission.identify(scope, address)
-        return found if isinstance(found, Failure) else GrpcRequest(found, headers)
+        request = GrpcRequest(*await self._admission.arrive(described, by_name), ANONYMOUS_CALLER)
+        refused = await self._admission.check_rate(request) or await self._admission.identify(request)
+        return request if refused is None else refused
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -14,14 +14,14 @@ from deltamcp.transports.http import asgi, origins
 from deltamcp.transports.http.asgi import Header, Receive, Scope, Send
 from deltamcp.transports.http.compat import DeltaMcpApp
 from deltamcp.transports.http.endpoint import McpEndpoint
-from deltamcp.transports.http.exchange import Exchange, HttpResponse, refusal
+from deltamcp.transports.http.exchange import Exchange, HttpResponse, refusal, repeated_names
 from deltamcp.transports.http.origins import LOOPBACK, AllowedNames
 from deltamcp.transports.http.pages import OpenPage
 from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.http.session_requests import SessionRequests
 from deltamcp.transports.lite.endpoint import McpLiteEndpoint
 from deltamcp.transports.options import HttpOptions, read_settings
-from deltamcp.values import Failure
+from deltamcp.values import ANONYMOUS_CALLER, Failure
 
 Step = Callable[[Exchange], Awaitable[Failure | None]]
 """One thing that a request must pass before it is served."""
@@ -51,29 +51,39 @@ class HttpApp(ServerApp):
         beside = "" if settings is None else f", and MCP-lite is below /{settings.prefix.strip('/')}"
         self._no_page = Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self.path or '/'}{beside}.")
         self._lite = None if settings is None else McpLiteEndpoint(engine, self._calls, self._bodies, settings)
-        to_page = (self._start, self._check_sender)
-        to_endpoint = (*to_page, self._check_credentials)
+        to_endpoint = (self._check_sender, self._admission.identify)
         self._mcp_place = Place(self._endpoint.serve, to_endpoint)
         if self._lite is not None:
             self._lite_place = Place(self._lite.serve, to_endpoint, self._lite.refusal, origins.ONLY_POST)
-        self._nowhere = Place(self._refuse_path, to_page)
+        self._nowhere = Place(self._refuse_path, (self._check_sender,))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         added = self._admission.begin(headers)
         if added:
             send = asgi.adding_headers(send, added)
-        scope, address = await self._admission.arrive(scope, headers)
+        scope, headers, address = await self._admission.arrive(scope, headers)
         place = self._find_place(scope)
-        accepts = asgi.read_accept(headers.get(b"accept", b"*/*"))
-        caller, challenge = self._admission.anonymous(address), self._admission.challenge
+        if place.steps and not self._engine.lifespan.started:
+            await self._engine.lifespan.start()
+        challenge = self._admission.challenge
         exchange = Exchange(
-            scope, headers, receive, send, address, caller, accepts, self._quotas, challenge, self._metrics, added
+            scope,
+            headers,
+            address,
+            ANONYMOUS_CALLER,
+            scope["method"],
+            repeated_names(scope["headers"], headers),
+            receive,
+            send,
+            self._quotas,
+            challenge,
+            self._metrics,
+            added,
         )
-        if place.methods is not None and origins.is_preflight(exchange):
-            place = place._replace(
-                serve=functools.partial(origins.answer_preflight, place.methods), steps=self._nowhere.steps
-            )
+        if exchange.method == "OPTIONS" and place.methods is not None and origins.is_preflight(headers):
+            answer = functools.partial(origins.answer_preflight, place.methods)
+            place = place._replace(serve=answer, steps=self._nowhere.steps)
         try:
             for step in place.steps:
                 refused = await step(exchange)
@@ -102,8 +112,8 @@ class HttpApp(ServerApp):
         if page.is_probe:
             return Place(serve, (), methods=None)
         if page.for_any_host:
-            return Place(serve, (self._start, self._check_rate), methods=None)
-        return Place(serve, (self._start, self._check_sender))
+            return Place(serve, (self._admission.check_rate,), methods=None)
+        return Place(serve, (self._check_sender,))
 
     def drain(self) -> None:
         super().drain()
@@ -118,29 +128,10 @@ class HttpApp(ServerApp):
     async def _refuse_path(self, exchange: Exchange) -> None:
         await exchange.refuse(refusal(self._no_page))
 
-    # Steps
-
-    async def _start(self, exchange: Exchange) -> None:
-        """The first request starts the server, unless the ASGI server did."""
-        if not self._engine.lifespan.started:
-            await self._engine.lifespan.start()
-
-    async def _check_rate(self, exchange: Exchange) -> Failure | None:
-        return await self._admission.check_rate(exchange.address)
-
     async def _check_sender(self, exchange: Exchange) -> Failure | None:
-        """Checks `Host` and `Origin`, and lets a page of an allowed origin read the response, a refusal too."""
+        """Checks `Host`, `Origin` and the rate of the address, which counts whoever is refused, too."""
         refused = self._names.check(exchange)
-        if refused is None and b"origin" in exchange.headers:
-            exchange.add_headers(origins.response_headers(exchange.headers[b"origin"]))
-        return await self._admission.check_rate(exchange.address) or refused
-
-    async def _check_credentials(self, exchange: Exchange) -> Failure | None:
-        found = await self._admission.identify(exchange.scope, exchange.address)
-        if isinstance(found, Failure):
-            return found
-        exchange.caller = found
-        return None
+        return await self._admission.check_rate(exchange) or refused
 
 
 def make_app(engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> ServerApp:

@@ -3,10 +3,7 @@
 import functools
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any, NamedTuple
-
-from deltamcp.wire import codecs
-from deltamcp.wire.codecs import Codec
+from typing import Any
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -14,20 +11,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Mapping[bytes, bytes]
 Header = tuple[bytes, bytes]
 HeaderList = tuple[Header, ...]
-
-
-class AcceptedTypes(NamedTuple):
-    """The response types that a client accepts."""
-
-    events: bool
-    """Whether the client accepts event streams."""
-    prefers_events: bool
-    """Whether the client lists event streams before JSON, or does not list JSON."""
-    codec: Codec | None = None
-    """The codec of responses that are no stream; None for the codec of the request."""
-
-
-ONLY_JSON = AcceptedTypes(events=False, prefers_events=False)
 
 
 def adding_headers(send: Send, headers: HeaderList) -> Send:
@@ -50,7 +33,6 @@ The function takes the status, the body and further headers, and returns whether
 """
 
 JSON_TYPE = (b"content-type", b"application/json")
-_ACCEPTED_BODY_TYPES = (b"application/json", b"application/cbor", b"application/*")
 CLOSE = (b"connection", b"close")
 
 PIECE_BYTES = 64 * 1024
@@ -91,28 +73,6 @@ def _network_of(address: str) -> str:
     if host.ipv4_mapped is not None:
         return str(host.ipv4_mapped)
     return str(ipaddress.IPv6Network((int(host) >> 64 << 64, 64)))
-
-
-_MAX_CACHED_BYTES = 256
-"""A longer header is parsed every time, so that the caches stay small."""
-
-
-def read_accept(header: bytes) -> AcceptedTypes | None:
-    """Parses an `Accept` header; returns None if it has no type that the server can send."""
-    return _accepted_types(header) if len(header) <= _MAX_CACHED_BYTES else _accepted_types.__wrapped__(header)
-
-
-@functools.lru_cache(maxsize=256)
-def _accepted_types(header: bytes) -> AcceptedTypes | None:
-    types = [part.partition(b";")[0].strip().lower() for part in header.split(b",")]
-    events = next((place for place, type_ in enumerate(types) if type_ in (b"text/event-stream", b"text/*")), None)
-    json = next((place for place, type_ in enumerate(types) if type_ in _ACCEPTED_BODY_TYPES), None)
-    anything = b"*/*" in types
-    if events is None and json is None and not anything:
-        return None
-    prefers_events = events is not None and not anything and (json is None or events < json)
-    codec = codecs.codec_for_accept(header.decode("latin-1").lower(), None)
-    return AcceptedTypes(events is not None or anything, prefers_events, codec)
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

@@ -22,12 +22,13 @@ from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import FAULTS, ConfigurationError, Fault
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Header, Receive, Scope, Send
-from deltamcp.transports.http.exchange import Exchange, HttpResponse
+from deltamcp.transports.http.exchange import ONLY_JSON, Exchange, HttpResponse, repeated_names
 from deltamcp.transports.http.reply import HttpReply, serve
 from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.options import HttpOptions
 from deltamcp.transports.sessions.session import HandshakeSession
 from deltamcp.values import (
+    ANONYMOUS_CALLER,
     About,
     Failure,
     Listen,
@@ -135,7 +136,7 @@ class DeltaMcpApp(ServerApp):
     async def _admit(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         response.headers += self._admission.begin(headers)
-        scope, address = await self._admission.arrive(scope, headers)
+        scope, headers, address = await self._admission.arrive(scope, headers)
         page, method = self.pages.find(asgi.path_within(scope), scope), scope["method"]
         if page is not None and page.is_probe and method == "GET":
             await page.app(scope, receive, response.send)
@@ -144,20 +145,20 @@ class DeltaMcpApp(ServerApp):
             await self._engine.lifespan.start()
         # The ASGI server's own way to send a whole response would leave out the headers that `response` adds.
         scope = {key: value for key, value in scope.items() if key != asgi.WHOLE_RESPONSE}
-        caller, accepts = self._admission.anonymous(address), asgi.ONLY_JSON
         exchange = Exchange(
             scope,
             headers,
+            address,
+            ANONYMOUS_CALLER,
+            method,
+            repeated_names(scope["headers"], headers),
             receive,
             response.send,
-            address,
-            caller,
-            accepts,
             self._quotas,
             self._challenge,
             self._metrics,
         )
-        refused = await self._admission.check_rate(address)
+        refused = await self._admission.check_rate(exchange)
         if refused is not None:
             await exchange.respond(_refusal(refused))
             return
@@ -166,7 +167,7 @@ class DeltaMcpApp(ServerApp):
             return
         origin = headers.get(b"origin")
         if origin is not None:
-            if origin not in self._origins or exchange.has_repeated((b"origin",)):
+            if origin not in self._origins or b"origin" in exchange.repeated:
                 await asgi.respond(response.send, 403, b"")
                 return
             response.headers += ((b"access-control-allow-origin", origin), (b"vary", b"Origin"), _EXPOSED)
@@ -182,13 +183,11 @@ class DeltaMcpApp(ServerApp):
 
     async def _serve_call(self, exchange: Exchange) -> None:
         # To the original a request with two tokens has none.
-        repeated = exchange.has_repeated((b"authorization",))
-        authorization = None if repeated else exchange.headers.get(b"authorization")
-        found = await self._admission.identify_by(authorization, exchange.scope, exchange.address)
-        if isinstance(found, Failure):
-            await exchange.respond(_refusal(found))
+        token = None if b"authorization" in exchange.repeated else exchange.headers.get(b"authorization")
+        refused = await self._admission.identify_by(token, exchange)
+        if refused is not None:
+            await exchange.respond(_refusal(refused))
             return
-        exchange.caller = found
         try:
             await self._post(exchange)
         finally:
@@ -265,7 +264,7 @@ class DeltaMcpApp(ServerApp):
             session, account = HandshakeSession(self._dialect, _STANDARD, _NOWHERE, exchange.caller), exchange.account
         else:
             session, account = found.session, found.account
-        reply = HttpReply(exchange, asgi.ONLY_JSON, self._engine.limits, account)
+        reply = HttpReply(exchange, ONLY_JSON, self._engine.limits, account)
         await serve(reply, self._perform(request, session, reply, account), functools.partial(_write, request, session))
 
     async def _perform(

@@ -18,7 +18,7 @@ from deltamcp.dialects.dialect import StatelessDialect
 from deltamcp.dialects.mirrored_headers import check_headers, check_parameter_headers
 from deltamcp.errors import Fault
 from deltamcp.transports.http import asgi
-from deltamcp.transports.http.asgi import ONLY_JSON, Headers
+from deltamcp.transports.http.asgi import Headers
 from deltamcp.transports.http.exchange import BodyReader, Exchange, HttpResponse, choose_codecs, refusal, refuse_message
 from deltamcp.transports.http.reply import RETRY_MS, CallsInFlight, HttpReply, serve
 from deltamcp.transports.http.session_requests import SessionRequests
@@ -96,9 +96,9 @@ class McpEndpoint:
 
     async def _answer(self, request: Request, dialect: StatelessDialect, exchange: Exchange) -> None:
         visible = self._engine.catalog.view(exchange.caller.principal).operations
-        repeated = exchange.has_repeated(_MIRRORED)
+        repeated = any(name.startswith(_MIRRORED) for name in exchange.repeated)
         understood = _read(request, dialect, exchange.headers, repeated, exchange.caller, visible)
-        version, accepts = versions.MODERN[0], exchange.accepts or ONLY_JSON
+        version, accepts = versions.MODERN[0], exchange.accepts
         if not isinstance(understood, Failure):
             version, ask = understood[0].version, understood[1]
             if isinstance(ask, Listen):

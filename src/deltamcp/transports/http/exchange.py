@@ -4,22 +4,25 @@ import asyncio
 import contextlib
 import functools
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.threads import Threads
+from deltamcp.transports.admission import Arrival
 from deltamcp.transports.http import asgi
-from deltamcp.transports.http.asgi import PIECE_BYTES, AcceptedTypes, HeaderList
+from deltamcp.transports.http.asgi import PIECE_BYTES, Header, HeaderList
 from deltamcp.transports.quota import HttpQuotas
-from deltamcp.values import JSON, Caller, Failure, Malformed, Message, Outcome, RequestId
+from deltamcp.values import JSON, Failure, Malformed, Message, Outcome, RequestId
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
 from deltamcp.wire.message_bounds import MessageBoundError
 
+_NONE: frozenset[bytes] = frozenset()
 _ALLOW = ((b"allow", b"POST, GET, DELETE"),)
 
 
@@ -37,23 +40,32 @@ class HttpResponse(Struct, frozen=True, gc=False):
     """Makes the message for a client that reconnects, if the body is too large to be stored for it."""
 
 
+class AcceptedTypes(NamedTuple):
+    """The response types that a client accepts."""
+
+    events: bool
+    """Whether the client accepts event streams."""
+    prefers_events: bool
+    """Whether the client lists event streams before JSON, or does not list JSON."""
+    codec: Codec | None = None
+    """The codec of responses that are no stream; None for the codec of the request."""
+
+
+ONLY_JSON = AcceptedTypes(events=False, prefers_events=False)
+
+
 Write = Callable[[Outcome], HttpResponse]
 """Writes an outcome in the protocol of a request."""
 
 
-class Exchange(Struct, gc=False):
-    """A request, with the headers parsed that MCP uses, and the way to its response. Whoever made it closes it."""
+class Exchange(Arrival, gc=False):
+    """A request and the way to its response. Whoever made it closes it."""
 
-    scope: Any
-    headers: dict[bytes, bytes]
+    method: str
+    repeated: frozenset[bytes]
+    """The names of the headers that the client sent more than once."""
     receive: Any
     send: Any
-    address: str
-    """The client's address, see `asgi.client_address`."""
-    caller: Caller
-    """The caller, as far as the request tells without its session."""
-    accepts: AcceptedTypes | None
-    """None if the client accepts no type that the server can send."""
     quotas: HttpQuotas
     challenge: Callable[[Failure], str | None] | None = None
     """Says which credentials a refused request needs; None if every caller is anonymous."""
@@ -61,6 +73,8 @@ class Exchange(Struct, gc=False):
     """The `Metrics` that count refusals; None if nobody asked for them."""
     response_headers: HeaderList = ()
     """Headers that every response to this request has."""
+    accepts: AcceptedTypes = ONLY_JSON
+    """The response types that the client accepts, see `choose_codecs`."""
     codec: Codec = JSON_CODEC
     """The codec of a response that is no stream. Refusals and events are always JSON."""
     held_bytes: int = 0
@@ -74,18 +88,6 @@ class Exchange(Struct, gc=False):
     def account(self) -> str:
         """The account that counts what the request holds, see `quota.py`."""
         return self.caller.account
-
-    @property
-    def method(self) -> str:
-        method: str = self.scope["method"]
-        return method
-
-    def has_repeated(self, prefixes: tuple[bytes, ...]) -> bool:
-        """Whether the client sent a header whose name begins with a prefix more than once."""
-        if len(self.headers) == len(self.scope["headers"]):
-            return False
-        found = [name for name, _ in self.scope["headers"] if name.startswith(prefixes)]
-        return len(found) != len(set(found))
 
     # What it holds
 
@@ -207,6 +209,14 @@ class Exchange(Struct, gc=False):
         return headers
 
 
+def repeated_names(headers: Sequence[Header], unique: Mapping[bytes, bytes]) -> frozenset[bytes]:
+    """Returns the names of headers that occur more than once; `unique` has the last of each."""
+    if len(headers) == len(unique):
+        return _NONE
+    counts = Counter(name for name, _ in headers)
+    return frozenset(name for name in counts if counts[name] > 1)
+
+
 def refusal(failure: Failure, id_: RequestId | None = None) -> HttpResponse:
     """Returns what refuses a request that no dialect of MCP can answer: the failure's status, its text in the body."""
     row = FAULTS[failure.fault]
@@ -228,7 +238,9 @@ def refuse_message(message: Message | list[Message]) -> HttpResponse:
 T = TypeVar("T")
 
 _BODY_TYPES = (b"application/json", b"application/cbor")
+_ACCEPTED_BODY_TYPES = (*_BODY_TYPES, b"application/*")
 _MAX_CACHED_BYTES = 256
+"""A longer header is parsed every time, so that the caches stay small."""
 _UNCOUNTED_BYTES = 1024
 """A body of up to this size is not counted, because calls are."""
 _MAX_BYTES_AT_ONCE = 16 * 1024
@@ -304,16 +316,35 @@ class BodyReader:
         return bytes(whole)
 
 
+def read_accept(header: bytes) -> AcceptedTypes | None:
+    """Parses an `Accept` header; returns None if it has no type that the server can send."""
+    return _accepted_types(header) if len(header) <= _MAX_CACHED_BYTES else _accepted_types.__wrapped__(header)
+
+
+@functools.lru_cache(maxsize=256)
+def _accepted_types(header: bytes) -> AcceptedTypes | None:
+    types = [part.partition(b";")[0].strip().lower() for part in header.split(b",")]
+    events = next((place for place, type_ in enumerate(types) if type_ in (b"text/event-stream", b"text/*")), None)
+    json = next((place for place, type_ in enumerate(types) if type_ in _ACCEPTED_BODY_TYPES), None)
+    anything = b"*/*" in types
+    if events is None and json is None and not anything:
+        return None
+    prefers_events = events is not None and not anything and (json is None or events < json)
+    codec = codecs.codec_for_accept(header.decode("latin-1").lower(), None)
+    return AcceptedTypes(events is not None or anything, prefers_events, codec)
+
+
 def choose_codecs(exchange: Exchange) -> Codec | Failure:
-    """Returns the codec of a request's body, and sets `exchange.codec`, that of the response."""
-    headers, accepts = exchange.headers, exchange.accepts
+    """Returns the codec of a request's body, and sets what the client accepts and the codec of the response."""
+    headers = exchange.headers
+    accepts = read_accept(headers.get(b"accept", b"*/*"))
     content_type = headers.get(b"content-type", b"")
     codec = JSON_CODEC if content_type == b"application/json" else _codec_of(content_type[:_MAX_CACHED_BYTES])
     if codec is None or b"content-encoding" in headers:
         return Failure(Fault.WRONG_MEDIA_TYPE, "Send application/json or application/cbor, not compressed.")
     if accepts is None:
         return Failure(Fault.NOT_ACCEPTABLE, "Accept application/json and text/event-stream.")
-    exchange.codec = accepts.codec or codec
+    exchange.accepts, exchange.codec = accepts, accepts.codec or codec
     return codec
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from deltamcp.catalog.param_headers import HEADER_NAME
 from deltamcp.errors import Fault
 from deltamcp.transports.http import asgi
-from deltamcp.transports.http.asgi import Header, HeaderList
+from deltamcp.transports.http.asgi import Header, HeaderList, Headers
 from deltamcp.transports.http.exchange import Exchange
 from deltamcp.transports.warning_filter import WARNING_FILTER
 from deltamcp.values import Failure
@@ -15,6 +15,7 @@ logger = logging.getLogger("deltamcp.http")
 logger.addFilter(WARNING_FILTER)
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_ONCE = frozenset((b"host", b"origin"))
 _MAX_NAMES = 300
 """The characters of a Host and an Origin that are remembered or logged; names of hosts have at most 253."""
 _MAX_REMEMBERED = 1024
@@ -29,11 +30,11 @@ class AllowedNames:
         self._admitted: set[tuple[bytes | None, bytes | None]] = set()
 
     def check(self, exchange: Exchange) -> Failure | None:
-        """Returns a failure if the Host or the Origin is not allowed."""
+        """Returns a failure if the Host or the Origin is not allowed, else lets its pages read the response."""
         names = (exchange.headers.get(b"host"), exchange.headers.get(b"origin"))
         refused = None
         # RFC 9112, 3.2: a server must refuse more than one Host, which is a means of request smuggling.
-        if exchange.has_repeated((b"host", b"origin")):
+        if exchange.repeated and exchange.repeated & _ONCE:
             refused = Failure(Fault.WRONG_HOST, "The request has more than one Host or Origin header.")
         elif names not in self._admitted:
             if not self._is_host(names[0]) and "*" not in self._hosts:
@@ -45,6 +46,8 @@ class AllowedNames:
         if refused is not None:
             host, origin = (name and name[:_MAX_NAMES] for name in names)
             logger.warning("refused Host %r, Origin %r: %s", host, origin, refused.message)
+        elif names[1] is not None:
+            exchange.add_headers(_cors_headers(names[1]))
         return refused
 
     def _is_host(self, host: bytes | None) -> bool:
@@ -85,7 +88,7 @@ _MAX_AGE = (b"access-control-max-age", b"7200")
 _MAX_ASKED_CHARS = 4096
 
 
-def response_headers(origin: bytes) -> HeaderList:
+def _cors_headers(origin: bytes) -> HeaderList:
     """Returns the headers by which the browser lets a page of an allowed origin read a response."""
     return (
         (b"access-control-allow-origin", origin),
@@ -94,10 +97,9 @@ def response_headers(origin: bytes) -> HeaderList:
     )
 
 
-def is_preflight(exchange: Exchange) -> bool:
+def is_preflight(headers: Headers) -> bool:
     """Whether a browser asks which requests a page may make."""
-    headers = exchange.headers
-    return exchange.method == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
+    return b"origin" in headers and b"access-control-request-method" in headers
 
 
 async def answer_preflight(methods: Header, exchange: Exchange) -> None:

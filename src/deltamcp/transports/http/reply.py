@@ -13,8 +13,7 @@ from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import run_with_hook
 from deltamcp.runtime.quota import Quota
 from deltamcp.transports.http import asgi
-from deltamcp.transports.http.asgi import AcceptedTypes
-from deltamcp.transports.http.exchange import Exchange, HttpResponse, Write
+from deltamcp.transports.http.exchange import AcceptedTypes, Exchange, HttpResponse, Write
 from deltamcp.transports.quota import SHUTTING_DOWN, TOO_MANY_CALLS, UNREAD
 from deltamcp.transports.sessions.session import HandshakeSession
 from deltamcp.transports.sessions.streams import SessionStreams, StoredStream
@@ -37,7 +36,7 @@ class WatchedChannel(Channel, abc.ABC):
     def __init__(self, exchange: Exchange, limits: Limits, fairness_key: Hashable = None) -> None:
         """Calls take turns by the account, unless there is another `fairness_key`."""
         self.exchange = exchange
-        self.fairness_key = fairness_key or exchange.account
+        self.fairness_key = fairness_key or exchange.caller.account
         self.headers = exchange.headers
         self.departed = False
         """Whether the call was cancelled because the client disconnected."""

@@ -10,8 +10,15 @@ from deltamcp.dialects import versions
 from deltamcp.dialects.progressive_disclosure import ENCODINGS
 from deltamcp.errors import Fault
 from deltamcp.transports.http import asgi
-from deltamcp.transports.http.asgi import ONLY_JSON, AcceptedTypes
-from deltamcp.transports.http.exchange import Exchange, HttpResponse, refusal, refuse_message
+from deltamcp.transports.http.exchange import (
+    ONLY_JSON,
+    AcceptedTypes,
+    Exchange,
+    HttpResponse,
+    read_accept,
+    refusal,
+    refuse_message,
+)
 from deltamcp.transports.http.reply import CallsInFlight, HttpReply, respond, serve
 from deltamcp.transports.quota import TOO_MANY_CALLS, HttpQuotas
 from deltamcp.transports.sessions.directory import SESSION_HEADER, NoSessions, SessionDirectory
@@ -68,8 +75,7 @@ class SessionRequests:
             return
         match message:
             case Request():
-                accepts = exchange.accepts or ONLY_JSON
-                reply = self._reply(opened, exchange, accepts, message.id)
+                reply = self._reply(opened, exchange, exchange.accepts, message.id)
                 await serve(reply, self._perform(message, opened, reply), functools.partial(_write, message, opened))
             case Notification() | Response():
                 failure = await self._receive(message, opened)
@@ -168,7 +174,8 @@ class SessionRequests:
 
     async def listen(self, exchange: Exchange) -> FollowedStream | Failure:
         """Serves GET: returns the stream of messages outside requests, or the one that `Last-Event-ID` resumes."""
-        if exchange.accepts is None or not exchange.accepts.events:
+        accepts = read_accept(exchange.headers.get(b"accept", b"*/*"))
+        if accepts is None or not accepts.events:
             return Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
         opened = await self._sessions.find(exchange)
         if isinstance(opened, Failure):

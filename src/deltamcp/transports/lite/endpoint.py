@@ -19,7 +19,7 @@ from deltamcp.dialects.mcp_lite_bodies import PROMISE, LiteResponse
 from deltamcp.errors import Fault
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import HeaderList, Headers
-from deltamcp.transports.http.exchange import BodyReader, Exchange, HttpResponse
+from deltamcp.transports.http.exchange import ONLY_JSON, BodyReader, Exchange, HttpResponse
 from deltamcp.transports.http.reply import CallsInFlight, HttpReply, respond, serve
 from deltamcp.transports.lite.responses import MAX_BATCH, make_stamp, why_refused, write_response
 from deltamcp.transports.lite.stream import LiteStream, wait_to_end, write_last_event
@@ -251,7 +251,7 @@ class McpLiteEndpoint:
     def _perform(
         self, request: Request, asked: tuple[Terms, EngineAsk] | Failure, exchange: Exchange
     ) -> tuple[HttpReply, Awaitable[Outcome | None]]:
-        reply = HttpReply(exchange, asgi.ONLY_JSON, self._engine.limits)
+        reply = HttpReply(exchange, ONLY_JSON, self._engine.limits)
         return reply, self._calls.perform(asked, reply, request.id, exchange.account)
 
     def _write(self, request: Request, started: float, headers: HeaderList, outcome: Outcome) -> HttpResponse:
