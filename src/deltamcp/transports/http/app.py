@@ -14,7 +14,7 @@ from deltamcp.transports.http import asgi, origins
 from deltamcp.transports.http.asgi import Header, Receive, Scope, Send
 from deltamcp.transports.http.compat import DeltaMcpApp
 from deltamcp.transports.http.endpoint import McpEndpoint
-from deltamcp.transports.http.exchange import Exchange, HttpResponse, refusal, repeated_names
+from deltamcp.transports.http.exchange import Exchange, HttpAnswer, refusal, repeated_names
 from deltamcp.transports.http.origins import LOOPBACK, AllowedNames
 from deltamcp.transports.http.pages import OpenPage
 from deltamcp.transports.http.server_app import ServerApp
@@ -33,7 +33,7 @@ class Place(NamedTuple):
     serve: Callable[[Exchange], Awaitable[None]]
     steps: tuple[Step, ...]
     """What its requests pass, in this order."""
-    refusal: Callable[[Failure], HttpResponse] = refusal
+    refusal: Callable[[Failure], HttpAnswer] = refusal
     methods: Header | None = origins.MCP_METHODS
     """The header that allows pages of other origins the methods of the path; None for a place that answers itself."""
 

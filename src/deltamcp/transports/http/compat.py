@@ -22,7 +22,7 @@ from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import FAULTS, ConfigurationError, Fault
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Header, Receive, Scope, Send
-from deltamcp.transports.http.exchange import ONLY_JSON, Exchange, HttpResponse, repeated_names
+from deltamcp.transports.http.exchange import ONLY_JSON, Exchange, HttpAnswer, repeated_names
 from deltamcp.transports.http.reply import HttpReply, serve
 from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.options import HttpOptions
@@ -231,7 +231,7 @@ class DeltaMcpApp(ServerApp):
         dialect = self._engine.dialects.find_session(request)
         agreement = dialect.agree(request.params, LINE_ENCODINGS)
         if isinstance(agreement, Failure):
-            await exchange.respond(HttpResponse(200, dialect.write(request, agreement, _STANDARD.version)))
+            await exchange.respond(HttpAnswer(200, dialect.write(request, agreement, _STANDARD.version)))
             return
         opened = await self._sessions.open(dialect, agreement, exchange.caller.principal, exchange.account)
         if isinstance(opened, Failure):
@@ -242,7 +242,7 @@ class DeltaMcpApp(ServerApp):
             await asgi.respond(exchange.send, 202, b"", (session_id,))
             return
         body = dialect.introduce(request, self._about(exchange.caller.principal), agreement, LINE_ENCODINGS)
-        await exchange.respond(HttpResponse(200, body, (session_id,)))
+        await exchange.respond(HttpAnswer(200, body, (session_id,)))
 
     def _about(self, principal: Principal) -> About:
         """Returns what the server says of itself: it has no stream, so it tells of no changes and sends no log.
@@ -279,17 +279,17 @@ class DeltaMcpApp(ServerApp):
         return Failure(Fault.TIMEOUT, "The request took too long.") if deadline.expired() else outcome
 
 
-def _refusal(failure: Failure) -> HttpResponse:
+def _refusal(failure: Failure) -> HttpAnswer:
     """Returns the status of a failure, with an empty body."""
     headers = (asgi.CLOSE,) if failure.fault in (Fault.TOO_LARGE, Fault.TOO_SLOW) else ()
     status = 504 if failure.fault is Fault.TIMEOUT else FAULTS[failure.fault].handshake_http
-    return HttpResponse(status, b"", headers, failure)
+    return HttpAnswer(status, b"", headers, failure)
 
 
-def _write(request: Request, session: HandshakeSession, outcome: Outcome) -> HttpResponse:
+def _write(request: Request, session: HandshakeSession, outcome: Outcome) -> HttpAnswer:
     if isinstance(outcome, Failure) and outcome.fault in _SILENT_FAULTS:
         return _refusal(outcome)
-    return HttpResponse(200, session.write(request, outcome))
+    return HttpAnswer(200, session.write(request, outcome))
 
 
 def _version_complaint(version: bytes | None, method: str) -> bytes | None:

@@ -19,7 +19,7 @@ from deltamcp.dialects.mirrored_headers import check_headers, check_parameter_he
 from deltamcp.errors import Fault
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Headers
-from deltamcp.transports.http.exchange import BodyReader, Exchange, HttpResponse, choose_codecs, refusal, refuse_message
+from deltamcp.transports.http.exchange import BodyReader, Exchange, HttpAnswer, choose_codecs, refusal, refuse_message
 from deltamcp.transports.http.reply import RETRY_MS, CallsInFlight, HttpReply, serve
 from deltamcp.transports.http.session_requests import SessionRequests
 from deltamcp.transports.sessions.shared_streams import watched_bytes
@@ -199,11 +199,11 @@ def _read(
     return check_parameter_headers(understood[1], headers, visible) or understood
 
 
-def _write(request: Request, dialect: StatelessDialect, version: str, outcome: Outcome) -> HttpResponse:
+def _write(request: Request, dialect: StatelessDialect, version: str, outcome: Outcome) -> HttpAnswer:
     body = encode_response(dialect, request, outcome, version)
     if isinstance(outcome, Failure):
-        return HttpResponse(dialect.http_status(outcome), body, failure=outcome)
-    return HttpResponse(200, body)
+        return HttpAnswer(dialect.http_status(outcome), body, failure=outcome)
+    return HttpAnswer(200, body)
 
 
 def _is_modern_version(headers: Headers) -> bool:

@@ -26,7 +26,7 @@ _NONE: frozenset[bytes] = frozenset()
 _ALLOW = ((b"allow", b"POST, GET, DELETE"),)
 
 
-class HttpResponse(Struct, frozen=True, gc=False):
+class HttpAnswer(Struct, frozen=True, gc=False):
     """What a protocol makes of an outcome."""
 
     status: int
@@ -54,7 +54,7 @@ class AcceptedTypes(NamedTuple):
 ONLY_JSON = AcceptedTypes(events=False, prefers_events=False)
 
 
-Write = Callable[[Outcome], HttpResponse]
+Write = Callable[[Outcome], HttpAnswer]
 """Writes an outcome in the protocol of a request."""
 
 
@@ -158,7 +158,7 @@ class Exchange(Arrival, gc=False):
         self.response_headers += headers
         self.send = asgi.adding_headers(self.send, headers)
 
-    async def respond(self, response: HttpResponse) -> None:
+    async def respond(self, response: HttpAnswer) -> None:
         """Sends a response, and counts the failure that it reports."""
         body, headers = response.body, response.headers
         if response.failure is not None:
@@ -172,11 +172,11 @@ class Exchange(Arrival, gc=False):
         """Sends the responses to the messages of a batch as one body."""
         self.release()
         if bodies:
-            await self.respond(HttpResponse(200, b"[%b]" % b",".join(bodies)))
+            await self.respond(HttpAnswer(200, b"[%b]" % b",".join(bodies)))
         else:
             await asgi.respond_accepted(self.send)
 
-    async def refuse(self, response: HttpResponse) -> None:
+    async def refuse(self, response: HttpAnswer) -> None:
         """Refuses the request before any call: in JSON, whatever the client accepts."""
         headers = response.headers
         if response.failure is not None:
@@ -217,18 +217,18 @@ def repeated_names(headers: Sequence[Header], unique: Mapping[bytes, bytes]) -> 
     return frozenset(name for name in counts if counts[name] > 1)
 
 
-def refusal(failure: Failure, id_: RequestId | None = None) -> HttpResponse:
+def refusal(failure: Failure, id_: RequestId | None = None) -> HttpAnswer:
     """Returns what refuses a request that no dialect of MCP can answer: the failure's status, its text in the body."""
     row = FAULTS[failure.fault]
     headers = _ALLOW if failure.fault is Fault.WRONG_HTTP_METHOD else ()
-    return HttpResponse(row.modern_http, jsonrpc.encode_error(id_, row.modern, failure), headers, failure)
+    return HttpAnswer(row.modern_http, jsonrpc.encode_error(id_, row.modern, failure), headers, failure)
 
 
-def refuse_message(message: Message | list[Message]) -> HttpResponse:
+def refuse_message(message: Message | list[Message]) -> HttpAnswer:
     """Refuses a body that is no request, in a version where clients send only requests and notifications."""
     match message:
         case Malformed():
-            return HttpResponse(FAULTS[message.fault].modern_http, jsonrpc.encode_malformed(message))
+            return HttpAnswer(FAULTS[message.fault].modern_http, jsonrpc.encode_malformed(message))
         case list():
             return refusal(Failure(Fault.INVALID_REQUEST, "Batches are not part of this protocol version."))
         case _:

@@ -13,7 +13,7 @@ from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import run_with_hook
 from deltamcp.runtime.quota import Quota
 from deltamcp.transports.http import asgi
-from deltamcp.transports.http.exchange import AcceptedTypes, Exchange, HttpResponse, Write
+from deltamcp.transports.http.exchange import AcceptedTypes, Exchange, HttpAnswer, Write
 from deltamcp.transports.quota import SHUTTING_DOWN, TOO_MANY_CALLS, UNREAD
 from deltamcp.transports.sessions.session import HandshakeSession
 from deltamcp.transports.sessions.streams import SessionStreams, StoredStream
@@ -45,7 +45,7 @@ class WatchedChannel(Channel, abc.ABC):
         self._watcher: asyncio.Task[None] | None = None
 
     @abc.abstractmethod
-    async def finish(self, response: HttpResponse) -> None:
+    async def finish(self, response: HttpAnswer) -> None:
         """Sends the response."""
 
     @abc.abstractmethod
@@ -175,7 +175,7 @@ class HttpReply(WatchedChannel):
         self._detached = True
         await asgi.end_events(self._send)
 
-    async def finish(self, response: HttpResponse) -> None:
+    async def finish(self, response: HttpAnswer) -> None:
         if self._started or (self._accepts.prefers_events and response.status == 200):
             await self._send_message(response.body, response.instead and response.instead())
             await self.abandon()
@@ -255,7 +255,7 @@ async def serve(reply: WatchedChannel, performing: Awaitable[Outcome | None], wr
 
 async def respond(
     exchange: Exchange, performing: Awaitable[Outcome | None], write: Write, in_batch: bool = False
-) -> HttpResponse | None:
+) -> HttpAnswer | None:
     """Returns the response to a request, whose bytes count for its account; None if the client has disconnected."""
     outcome = await performing
     if outcome is None:

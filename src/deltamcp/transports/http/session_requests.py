@@ -14,7 +14,7 @@ from deltamcp.transports.http.exchange import (
     ONLY_JSON,
     AcceptedTypes,
     Exchange,
-    HttpResponse,
+    HttpAnswer,
     read_accept,
     refusal,
     refuse_message,
@@ -95,7 +95,7 @@ class SessionRequests:
         dialect = dialects.find_session(request) if self._sessions.are_kept else dialects.default
         agreement = dialect.agree(request.params, ENCODINGS)
         if isinstance(agreement, Failure):
-            await exchange.respond(HttpResponse(200, dialect.write(request, agreement, versions.HANDSHAKE[0])))
+            await exchange.respond(HttpAnswer(200, dialect.write(request, agreement, versions.HANDSHAKE[0])))
             return
         opened = await self._sessions.open(dialect, agreement, exchange.caller.principal, exchange.account)
         if isinstance(opened, Failure):
@@ -104,7 +104,7 @@ class SessionRequests:
         about = self._sessions.describe(self._engine.capabilities.about(exchange.caller.principal))
         body = opened.session.dialect.introduce(request, about, agreement, ENCODINGS)
         headers = ((SESSION_HEADER, opened.id.encode()),) if self._sessions.are_kept else ()
-        await exchange.respond(HttpResponse(200, body, headers))
+        await exchange.respond(HttpAnswer(200, body, headers))
 
     async def _receive(self, message: Notification | Response, opened: HttpSession) -> Failure | None:
         if isinstance(message, Response):
@@ -206,15 +206,15 @@ class SessionRequests:
         return opened if isinstance(opened, Failure) else await self._sessions.end(opened)
 
 
-def _write(request: Request, opened: HttpSession, outcome: Outcome) -> HttpResponse:
+def _write(request: Request, opened: HttpSession, outcome: Outcome) -> HttpAnswer:
     session = opened.session
     body, instead = session.write(request, outcome), functools.partial(session.write, request, _FORGOTTEN)
     if isinstance(outcome, Failure):
-        return HttpResponse(session.dialect.http_status(outcome), body, failure=outcome, instead=instead)
-    return HttpResponse(200, body, instead=instead)
+        return HttpAnswer(session.dialect.http_status(outcome), body, failure=outcome, instead=instead)
+    return HttpAnswer(200, body, instead=instead)
 
 
-def _write_within(room: int, request: Request, opened: HttpSession, outcome: Outcome) -> HttpResponse:
+def _write_within(room: int, request: Request, opened: HttpSession, outcome: Outcome) -> HttpAnswer:
     """Writes a response of a batch, whose responses have so many bytes left."""
     response = _write(request, opened, outcome)
     return response if len(response.body) <= room else _write(request, opened, _BATCH_TOO_LARGE)

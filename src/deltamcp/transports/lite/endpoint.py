@@ -19,7 +19,7 @@ from deltamcp.dialects.mcp_lite_bodies import PROMISE, LiteResponse
 from deltamcp.errors import Fault
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import HeaderList, Headers
-from deltamcp.transports.http.exchange import ONLY_JSON, BodyReader, Exchange, HttpResponse
+from deltamcp.transports.http.exchange import ONLY_JSON, BodyReader, Exchange, HttpAnswer
 from deltamcp.transports.http.reply import CallsInFlight, HttpReply, respond, serve
 from deltamcp.transports.lite.responses import MAX_BATCH, make_stamp, why_refused, write_response
 from deltamcp.transports.lite.stream import LiteStream, wait_to_end, write_last_event
@@ -199,10 +199,10 @@ class McpLiteEndpoint:
             else:
                 await exchange.refuse(self.refusal(_ONLY_JSON))
 
-    def refusal(self, failure: Failure, id_: RequestId | None = None) -> HttpResponse:
+    def refusal(self, failure: Failure, id_: RequestId | None = None) -> HttpAnswer:
         """Returns what refuses a request that no tool has seen."""
         headers = (_ALLOW,) if failure.fault is Fault.WRONG_HTTP_METHOD else ()
-        return HttpResponse(self._lite.http_status(failure), self._lite.refuse(failure, id_), headers, failure)
+        return HttpAnswer(self._lite.http_status(failure), self._lite.refuse(failure, id_), headers, failure)
 
     # JSON-RPC
 
@@ -254,18 +254,18 @@ class McpLiteEndpoint:
         reply = HttpReply(exchange, ONLY_JSON, self._engine.limits)
         return reply, self._calls.perform(asked, reply, request.id, exchange.account)
 
-    def _write(self, request: Request, started: float, headers: HeaderList, outcome: Outcome) -> HttpResponse:
+    def _write(self, request: Request, started: float, headers: HeaderList, outcome: Outcome) -> HttpAnswer:
         body, response = write_response(self._lite, request, outcome, started)
         if isinstance(response, Failure):
-            return HttpResponse(self._lite.http_status(response), body, headers, response)
+            return HttpAnswer(self._lite.http_status(response), body, headers, response)
         return self._with_status(response, body, headers)
 
-    def _with_status(self, response: LiteResponse | None, body: bytes, headers: HeaderList) -> HttpResponse:
+    def _with_status(self, response: LiteResponse | None, body: bytes, headers: HeaderList) -> HttpAnswer:
         if response is None or response.response_type != PROMISE:
-            return HttpResponse(200, body, headers)
+            return HttpAnswer(200, body, headers)
         seconds = math.ceil(response.meta["retry_after_ms"] / 1000)
         headers = (*headers, (b"retry-after", b"%d" % seconds))  # when to ask for the promise again
-        return HttpResponse(self._settings.promise_http_status, body, headers)
+        return HttpAnswer(self._settings.promise_http_status, body, headers)
 
     async def _answer_batch(self, messages: list[Message], exchange: Exchange) -> None:
         """Performs the requests of a batch one after the other, and sends their responses as one body."""
@@ -309,14 +309,14 @@ class McpLiteEndpoint:
 
     def _write_object(
         self, request: Request, started: float, headers: HeaderList, is_array: bool, outcome: Outcome
-    ) -> HttpResponse:
+    ) -> HttpAnswer:
         """Writes a result alone; an error has a status that says so, because 200 is for errors with a request's id."""
         if isinstance(outcome, Answer) and isinstance(outcome.value, Page):
-            return HttpResponse(200, self._lite.write_list(outcome.value, is_array), headers)
+            return HttpAnswer(200, self._lite.write_list(outcome.value, is_array), headers)
         response = self._lite.respond(request, outcome, make_stamp(started))
         if isinstance(response, Failure):
             status = self._lite.http_status(response)
-            return HttpResponse(400 if status == 200 else status, self._lite.refuse(response), (), response)
+            return HttpAnswer(400 if status == 200 else status, self._lite.refuse(response), (), response)
         return self._with_status(response, jsonrpc.encode({**response.result, "_meta": response.meta}), headers)
 
 

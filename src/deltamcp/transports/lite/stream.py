@@ -17,7 +17,7 @@ from deltamcp.dialects.mcp_lite_bodies import FAILURE
 from deltamcp.errors import ToolError
 from deltamcp.limits import Limits
 from deltamcp.transports.http import asgi
-from deltamcp.transports.http.exchange import Exchange, HttpResponse
+from deltamcp.transports.http.exchange import Exchange, HttpAnswer
 from deltamcp.transports.http.reply import WatchedChannel
 from deltamcp.transports.lite.responses import make_stamp, write_stamped_response
 from deltamcp.transports.quota import UNREAD_PARTS
@@ -43,14 +43,14 @@ def wait_to_end(understood: tuple[Terms, EngineAsk] | Failure, request: Request)
     )
 
 
-def write_last_event(lite: McpLite, request: Request, started: float, outcome: Outcome) -> HttpResponse:
+def write_last_event(lite: McpLite, request: Request, started: float, outcome: Outcome) -> HttpAnswer:
     """Writes an outcome as the data of the event that ends a stream."""
     body, response = write_stamped_response(lite, request, outcome, started)
     if not isinstance(response, Failure):
-        return HttpResponse(200, _with_meta(body, response.meta))
+        return HttpAnswer(200, _with_meta(body, response.meta))
     meta: dict[str, Any] = {"response_type": FAILURE}
     lite.add_stamp(meta, make_stamp(started))
-    return HttpResponse(200, _with_meta(body, meta), failure=response)
+    return HttpAnswer(200, _with_meta(body, meta), failure=response)
 
 
 def _with_meta(body: bytes, meta: dict[str, Any]) -> bytes:
@@ -86,7 +86,7 @@ class LiteStream(WatchedChannel):
         self._is_open = True
         await self._send("heartbeat", _heartbeat())
 
-    async def finish(self, response: HttpResponse) -> None:
+    async def finish(self, response: HttpAnswer) -> None:
         """Sends the event that ends the stream; what comes later is dropped."""
         kind = "done"
         if response.failure is not None:
