@@ -1,8 +1,9 @@
 """Admits requests over HTTP and gRPC: the steps that each passes, in their order, before its message is read.
 
-1. `arrive`: its request id, its client behind trusted proxies, and its turn among the clients.
-2. `check_rate`: the rate of the client's address.
-3. `identify`: its credentials, and the rate of the principal that they are of.
+1. `begin` and `locate`: its request id, and its client behind trusted proxies.
+2. `turns`: its turn among the clients.
+3. `check_rate`: the rate of the client's address.
+4. `identify`: its credentials, and the rate of the principal that they are of.
 """
 
 import itertools
@@ -58,7 +59,7 @@ class Arrival(Struct, gc=False):
     address: str
     """The client's address, see `asgi.client_address`."""
     caller: Caller
-    """Nobody's in particular until `Admission.identify` sets it."""
+    """Anonymous until `Admission.identify` finds who it is."""
 
 
 class Admission:
@@ -69,8 +70,8 @@ class Admission:
     ) -> None:
         self._engine = engine
         self._auth = auth
-        self._rates = engine.rates
-        self._turns = LoopTurns(REQUESTS_AT_ONCE)
+        self.rates = engine.rates
+        self.turns = LoopTurns(REQUESTS_AT_ONCE)
         self._request_ids = HttpRequestIds() if request_ids else None
         self.proxies = TrustedProxies(trusted_proxies)
         if auth is not None:
@@ -80,22 +81,23 @@ class Admission:
         """Sets the request's id, and returns what its response says of it."""
         return () if self._request_ids is None else self._request_ids.begin(headers)
 
-    async def arrive(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[Scope, dict[bytes, bytes], str]:
-        """Waits for the request's turn; returns its head, with the client behind proxies, and the client's address."""
+    def locate(self, scope: Scope, headers: Headers) -> tuple[Scope, str]:
+        """Returns the request's scope, with the client behind proxies, and the client's address."""
         if self.proxies:
             scope = self.proxies.resolve(scope, headers)
-        address = client_address(scope)
-        await self._turns.take(address)
-        return scope, headers, address
+        return scope, client_address(scope)
+
+    def anonymous(self, address: str) -> Caller:
+        """Returns the caller of a request from an address, as long as nobody has asked for its credentials."""
+        return self._engine.identify(ANONYMOUS, None, address)
 
     async def check_rate(self, arrival: Arrival) -> Failure | None:
         """Counts the request for its address; returns a failure if there are too many."""
-        return None if self._rates is None else await self._rates.check_address(arrival.address)
+        return None if self.rates is None else await self.rates.check_address(arrival.address)
 
     async def identify(self, arrival: Arrival) -> Failure | None:
         """Sets the caller of a request by its credentials, and counts it for them; or returns why it is refused."""
         if self._auth is None:
-            arrival.caller = self._engine.identify(ANONYMOUS, None, arrival.address)
             return None
         values = [value for name, value in arrival.scope["headers"] if name == b"authorization"]
         if len(values) > 1:
@@ -105,13 +107,13 @@ class Admission:
     async def identify_by(self, authorization: bytes | None, arrival: Arrival) -> Failure | None:
         """Does what `identify` does, with this value of `Authorization`."""
         if self._auth is None:
-            return await self.identify(arrival)
+            return None
         text = None if authorization is None else authorization.decode("latin-1")
         found = await self._auth.authenticate(Credentials(text, arrival.scope, arrival.address))
         if isinstance(found, Failure):
             return found
         arrival.caller = self._engine.identify(found, None, arrival.address)
-        refused = None if self._rates is None else await self._rates.check_principal(arrival.caller)
+        refused = None if self.rates is None else await self.rates.check_principal(arrival.caller)
         if refused is None and self._engine.catalog.prepare is not None:
             await self._engine.catalog.prepare(found)
         return refused

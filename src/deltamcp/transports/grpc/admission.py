@@ -18,7 +18,7 @@ from deltamcp.transports.grpc.requests import read_message
 from deltamcp.transports.grpc.responses import grpc_error
 from deltamcp.transports.http.asgi import client_address
 from deltamcp.transports.options import GrpcOptions
-from deltamcp.values import ANONYMOUS_CALLER, Failure
+from deltamcp.values import Failure
 
 TakeCall = Callable[[Any], str | None]
 """Takes a call by its context; returns the client's address, None if its connection has closed."""
@@ -60,7 +60,9 @@ class GrpcAdmission:
         if peer is None:
             return GONE
         described = {"type": "grpc", "client": (peer, 0), "headers": headers}
-        request = GrpcRequest(*await self._admission.arrive(described, by_name), ANONYMOUS_CALLER)
+        scope, address = self._admission.locate(described, by_name)
+        await self._admission.turns.take(address)
+        request = GrpcRequest(scope, by_name, address, self._admission.anonymous(address))
         refused = await self._admission.check_rate(request) or await self._admission.identify(request)
         return request if refused is None else refused
 

@@ -21,7 +21,7 @@ from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.http.session_requests import SessionRequests
 from deltamcp.transports.lite.endpoint import McpLiteEndpoint
 from deltamcp.transports.options import HttpOptions, read_settings
-from deltamcp.values import ANONYMOUS_CALLER, Failure
+from deltamcp.values import Failure
 
 Step = Callable[[Exchange], Awaitable[Failure | None]]
 """One thing that a request must pass before it is served."""
@@ -51,7 +51,8 @@ class HttpApp(ServerApp):
         beside = "" if settings is None else f", and MCP-lite is below /{settings.prefix.strip('/')}"
         self._no_page = Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self.path or '/'}{beside}.")
         self._lite = None if settings is None else McpLiteEndpoint(engine, self._calls, self._bodies, settings)
-        to_endpoint = (self._check_sender, self._admission.identify)
+        identify: tuple[Step, ...] = () if options.get("auth") is None else (self._admission.identify,)
+        to_endpoint = (self._check_sender, *identify)
         self._mcp_place = Place(self._endpoint.serve, to_endpoint)
         if self._lite is not None:
             self._lite_place = Place(self._lite.serve, to_endpoint, self._lite.refusal, origins.ONLY_POST)
@@ -62,7 +63,8 @@ class HttpApp(ServerApp):
         added = self._admission.begin(headers)
         if added:
             send = asgi.adding_headers(send, added)
-        scope, headers, address = await self._admission.arrive(scope, headers)
+        scope, address = self._admission.locate(scope, headers)
+        await self._admission.turns.take(address)
         place = self._find_place(scope)
         if place.steps and not self._engine.lifespan.started:
             await self._engine.lifespan.start()
@@ -71,7 +73,7 @@ class HttpApp(ServerApp):
             scope,
             headers,
             address,
-            ANONYMOUS_CALLER,
+            self._admission.anonymous(address),
             scope["method"],
             repeated_names(scope["headers"], headers),
             receive,
@@ -131,7 +133,7 @@ class HttpApp(ServerApp):
     async def _check_sender(self, exchange: Exchange) -> Failure | None:
         """Checks `Host`, `Origin` and the rate of the address, which counts whoever is refused, too."""
         refused = self._names.check(exchange)
-        return await self._admission.check_rate(exchange) or refused
+        return refused if self._admission.rates is None else await self._admission.check_rate(exchange) or refused
 
 
 def make_app(engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> ServerApp:

@@ -28,7 +28,6 @@ from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.options import HttpOptions
 from deltamcp.transports.sessions.session import HandshakeSession
 from deltamcp.values import (
-    ANONYMOUS_CALLER,
     About,
     Failure,
     Listen,
@@ -136,7 +135,8 @@ class DeltaMcpApp(ServerApp):
     async def _admit(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         response.headers += self._admission.begin(headers)
-        scope, headers, address = await self._admission.arrive(scope, headers)
+        scope, address = self._admission.locate(scope, headers)
+        await self._admission.turns.take(address)
         page, method = self.pages.find(asgi.path_within(scope), scope), scope["method"]
         if page is not None and page.is_probe and method == "GET":
             await page.app(scope, receive, response.send)
@@ -149,7 +149,7 @@ class DeltaMcpApp(ServerApp):
             scope,
             headers,
             address,
-            ANONYMOUS_CALLER,
+            self._admission.anonymous(address),
             method,
             repeated_names(scope["headers"], headers),
             receive,
@@ -272,7 +272,7 @@ class DeltaMcpApp(ServerApp):
     ) -> Outcome | None:
         """Returns the outcome of a request; None if its client has disconnected."""
         understood = session.read(request)
-        if not isinstance(understood, Failure) and isinstance(understood[1], SetLevel | Watch | Listen):
+        if not isinstance(understood, Failure) and isinstance(understood[1], (SetLevel, Watch, Listen)):
             return Failure(Fault.UNKNOWN_METHOD, "This server sends no messages besides responses.")
         async with asyncio.timeout(self._engine.limits.handler_seconds) as deadline:
             outcome = await self._calls.perform(understood, reply, request.id, account)

@@ -96,7 +96,7 @@ class McpEndpoint:
 
     async def _answer(self, request: Request, dialect: StatelessDialect, exchange: Exchange) -> None:
         visible = self._engine.catalog.view(exchange.caller.principal).operations
-        repeated = any(name.startswith(_MIRRORED) for name in exchange.repeated)
+        repeated = bool(exchange.repeated) and any(name.startswith(_MIRRORED) for name in exchange.repeated)
         understood = _read(request, dialect, exchange.headers, repeated, exchange.caller, visible)
         version, accepts = versions.MODERN[0], exchange.accepts
         if not isinstance(understood, Failure):

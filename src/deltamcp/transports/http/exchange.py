@@ -139,14 +139,16 @@ class Exchange(Arrival, gc=False):
 
     def release(self) -> None:
         """Ends the count of the body's bytes and memory."""
-        self.release_bytes()
+        if self.held_bytes:
+            self.release_bytes()
         if self.decoded_bytes:
             self.quotas.decoded.give_back(self.account, self.decoded_bytes)
             self.decoded_bytes = 0
 
     def close(self) -> None:
         """Ends every count."""
-        self.release()
+        if self.held_bytes or self.decoded_bytes:
+            self.release()
         if self.response_bytes:
             self.quotas.responses.give_back(self.account, self.response_bytes)
             self.response_bytes = 0

@@ -227,7 +227,7 @@ class CallsInFlight:
         if not self._quota.take(account):
             return TOO_MANY_CALLS
         terms, ask = understood
-        assert not isinstance(ask, Listen | SetLevel | Watch), "a transport serves these itself"
+        assert not isinstance(ask, (Listen, SetLevel, Watch)), "a transport serves these itself"
         try:
             return await run_with_hook(self._engine.perform(ask, terms, reply, id_), reply)
         except asyncio.CancelledError:
@@ -245,20 +245,25 @@ class CallsInFlight:
 
 async def serve(reply: WatchedChannel, performing: Awaitable[Outcome | None], write: Write) -> None:
     """Answers a request: awaits what comes of it, and sends it as its protocol writes it."""
-    response = await respond(reply.exchange, performing, write)
-    if response is None:
-        await reply.abandon()
-        return
-    reply.exchange.release()
-    await reply.finish(response)
-
-
-async def respond(
-    exchange: Exchange, performing: Awaitable[Outcome | None], write: Write, in_batch: bool = False
-) -> HttpAnswer | None:
-    """Returns the response to a request, whose bytes count for its account; None if the client has disconnected."""
     outcome = await performing
     if outcome is None:
-        return None
-    response = write(outcome)
-    return response if exchange.reserve(len(response.body), in_batch) else write(UNREAD)
+        await reply.abandon()
+        return
+    answer = _write_counted(reply.exchange, outcome, write)
+    reply.exchange.release()
+    await reply.finish(answer)
+
+
+async def respond(exchange: Exchange, performing: Awaitable[Outcome | None], write: Write) -> HttpAnswer | None:
+    """Returns the response to a request of a batch, whose bytes count until the batch is answered.
+
+    It is None if the client has disconnected.
+    """
+    outcome = await performing
+    return None if outcome is None else _write_counted(exchange, outcome, write, in_batch=True)
+
+
+def _write_counted(exchange: Exchange, outcome: Outcome, write: Write, in_batch: bool = False) -> HttpAnswer:
+    """Writes an outcome, whose bytes count for the account; or that too many are unread."""
+    answer = write(outcome)
+    return answer if exchange.reserve(len(answer.body), in_batch) else write(UNREAD)

@@ -126,7 +126,7 @@ class SessionRequests:
         if request.id in opened.in_flight:
             return Failure(Fault.INVALID_REQUEST, f"A request with the id {request.id!r} is still in progress.")
         understood = opened.session.read(request)
-        if not isinstance(understood, Failure) and isinstance(understood[1], SetLevel | Watch):
+        if not isinstance(understood, Failure) and isinstance(understood[1], (SetLevel, Watch)):
             return await self._sessions.apply(opened, understood[1])
         task = asyncio.current_task()
         assert task is not None, "ASGI applications run in tasks"
@@ -157,7 +157,7 @@ class SessionRequests:
                     opened.session.caller = caller
                     room = self._engine.limits.message_bytes - sum(map(len, bodies))
                     write = functools.partial(_write_within, room, message, opened)
-                    response = await respond(exchange, self._perform(message, opened, reply), write, in_batch=True)
+                    response = await respond(exchange, self._perform(message, opened, reply), write)
                     if response is None:
                         return
                     bodies.append(response.body)

@@ -282,7 +282,7 @@ class McpLiteEndpoint:
                 understood = self._lite.read(message, exchange.caller)
                 asked, _ = _wait_as_preferred(understood, exchange.headers, message)
                 _, performing = self._perform(message, asked, exchange)
-                response = await respond(exchange, performing, write, in_batch=True)
+                response = await respond(exchange, performing, write)
                 if response is None:
                     return
                 bodies.append(response.body)
