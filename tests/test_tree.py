@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.support.paths import ROOT
 
 TESTS, SOURCE = ROOT / "tests", ROOT / "src" / "deltamcp"
-SUITES = {"conformance", "delta_mcp_scenarios", "deploy", "docs", "faults", "interop", "node", "support"}
+SUITES = {"bench", "conformance", "delta_mcp_scenarios", "deploy", "docs", "faults", "interop", "node", "support"}
 """Folders of tests that concern no package alone, and what tests share."""
 
 

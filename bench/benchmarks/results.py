@@ -2,7 +2,7 @@
 
 In process. To fit: from the value a tool returned to the first reply, the whole kept in this process. Memory: what is
 allocated on the way at most, the kept result included, beside the value's own JSON. Odd results: what
-`delta-mcp bench results` says of a directory of them.
+`python -m bench results` says of a directory of them.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import report
+from bench.corpora import results
 from bench.options import BenchOptions
 from bench.report import BenchReport, FigureTable
 from bench.sample_results import MEGABYTE, SIZES_MB, make_keys, make_rows, make_text, write_odd_results
-from deltamcp.bench import results
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.limits import Limits

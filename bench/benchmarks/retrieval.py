@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bench import report
+from bench.corpora import retrieval
+from bench.corpora.tool_corpus import Corpus, Entry, read
 from bench.corpus import CORPUS
 from bench.options import BenchOptions
 from bench.report import BenchReport, FigureTable
-from deltamcp.bench import retrieval
-from deltamcp.bench.corpus import Corpus, Entry, read
-from deltamcp.bench.figures import Figures
+from deltamcp.costs.target import Figures
 
 PEER_TIMED = 100
 """Queries on which FastMCP's search is timed."""

@@ -143,6 +143,20 @@ def _empty_data(time: int) -> bytes:
     return begin + write_frame(FrameType.DATA, 0, 1) * _CHUNK
 
 
+def _late_data(time: int) -> bytes:
+    """Data of a byte on a stream that the server has ended."""
+    begin = _call(1, "/x.Y/Z", b"") if not time else b""
+    return begin + write_frame(FrameType.DATA, 0, 1, b"x") * _CHUNK
+
+
+def _crumbs(time: int) -> bytes:
+    """Settings of which each lets the server send one byte more on each of many streams."""
+    if not time:
+        return _many(lambda one: _call(one, CALL_TOOL_STREAM, _PIECES), 20)(0)
+    windows = range(time * _CHUNK, (time + 1) * _CHUNK)
+    return b"".join(write_settings([(Setting.INITIAL_WINDOW_SIZE, window)]) for window in windows)
+
+
 _WINDOWS = write_frame(FrameType.WINDOW_UPDATE, 0, 0, (1).to_bytes(4))
 _PING = write_frame(FrameType.PING, 0, 0, bytes(8))
 _SETTINGS = write_settings([(Setting.INITIAL_WINDOW_SIZE, DEFAULT_WINDOW)])
@@ -190,6 +204,9 @@ FRAME_ATTACKS = (
         "open-headers", "a header section whose rest never comes", _many(_open_headers, 1), reads=False, times=1
     ),
     FrameAttack("gzip", "compressed messages of 4 kB that stand for 4 MB", _many(_compressed_message, 5)),
+    FrameAttack("late-data", "data on a stream that has ended", _late_data),
+    FrameAttack("late-data-unread", "data on a stream that has ended, the answers unread", _late_data, reads=False),
+    FrameAttack("crumbs", "20 streams of 100 MB, which are taken a byte at a time", _crumbs, window=0),
     FrameAttack("watches", "100 watches of the health", _many(lambda one: _call(one, WATCH, b""), _STREAMS), times=1),
 )
 

@@ -12,7 +12,7 @@ from deltamcp.dialects.methods import LOG_LEVELS
 from deltamcp.dialects.tasks import with_related_task
 from deltamcp.errors import InputDeclinedError
 from deltamcp.runtime.deadline import Deadline
-from deltamcp.runtime.session_context import SessionContext
+from deltamcp.runtime.seal import SessionContext
 from deltamcp.values import JSON, Era, InputRequest, LogLevel, Principal, RequestId, ResultShape, Terms
 from deltamcp.wire import jsonrpc
 

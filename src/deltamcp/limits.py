@@ -89,8 +89,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     progress, once decoded. Others wait up to `body_seconds` to be decoded; the server answers 503 to further ones."""
 
     response_bytes: int = 256 * 1024 * 1024
-    """Large HTTP responses and events that clients have yet to read; the server answers 503 instead of further ones. As
-    much again of parts that generators have yielded, until their results are whole; further ones fail."""
+    """Large HTTP responses and events that clients have yet to read; the server answers 503 instead of further ones.
+    Half as much again of parts that generators have yielded, until their results are whole; further ones fail."""
 
     send_seconds: float = 30.0
     """Time in which a client must read what is sent to it, at most 64 kB at once; then the server closes the

@@ -34,9 +34,9 @@ from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.lifespan import ServerLifespan
-from deltamcp.runtime.process import dedicate_process, keep_grpc_out_of_forks
+from deltamcp.runtime.process import dedicate_process, keep_grpc_off_stderr, keep_grpc_out_of_forks
 from deltamcp.runtime.seal import check_keys
-from deltamcp.runtime.stderr_log import take_unhandled_records
+from deltamcp.runtime.stderr_log import take_unhandled_records, take_what_python_prints
 from deltamcp.runtime.watchdog import Watchdog
 from deltamcp.stores.circuit_breaker import CircuitBreaker
 from deltamcp.stores.store import SharedStore, Store, open_store
@@ -466,6 +466,7 @@ class DeltaServer:
                 machines reach this address and there is no `auth`.
         """
         keep_grpc_out_of_forks()
+        keep_grpc_off_stderr()
         try:
             from deltamcp.transports.grpc.server import GrpcServer
         except ModuleNotFoundError as error:
@@ -505,7 +506,7 @@ class DeltaServer:
         `host` and `port`, where 0 is any free port, and then prints its address to stderr; `path` is that of the
         endpoint, and `HttpServerOptions` lists the other options. Without a port it is 8000. Over gRPC it serves
         MCP-lite at port 50051 unless it gets another, and `GrpcOptions` lists the other options. Warnings and errors
-        that no log handler takes go to stderr, as far as somebody reads it.
+        that no log handler takes, and what Python would print, go to stderr, as far as somebody reads it, a line each.
 
         Raises:
             ConfigurationError: there is no such transport, the server cannot listen at this address, or other
@@ -514,6 +515,7 @@ class DeltaServer:
         """
         dedicate_process(self._hooks.lifespan, loads_modules=transport != "stdio")
         take_unhandled_records()
+        take_what_python_prints()
         if transport == "stdio":
             from deltamcp.transports.stdio.server import DUPLEXES, serve, take_streams
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from deltamcp.bench import deltas, other_deltas
-from deltamcp.bench.series import State
+from bench.corpora import deltas, other_deltas
+from bench.corpora.series import State
+from tests.support.paths import ROOT
 
 KEYS = [
     "series",
@@ -25,7 +26,7 @@ KEYS = [
 
 def command(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "deltamcp", "bench", "deltas", *arguments], capture_output=True, text=True
+        [sys.executable, "-m", "bench", "deltas", *arguments], capture_output=True, text=True, cwd=ROOT
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -105,7 +106,7 @@ def test_files_of_another_shape_are_passed_over(tmp_path):
 @pytest.mark.parametrize("data", ["no-such-folder"])
 def test_a_missing_folder_is_told_in_one_sentence(data):
     done = subprocess.run(
-        [sys.executable, "-m", "deltamcp", "bench", "deltas", "--data", data], capture_output=True, text=True
+        [sys.executable, "-m", "bench", "deltas", "--data", data], capture_output=True, text=True, cwd=ROOT
     )
     assert done.returncode
     assert done.stderr.count("\n") == 1

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bench.corpora import results
 from bench.sample_results import write_odd_results
-from deltamcp.bench import results
-from deltamcp.client.recovery import recover
+from deltamcp.client.part_reader import recover
 from deltamcp.client.reply import Reply
 from deltamcp.errors import ResultLostError
 from deltamcp.results.budget import MIN_MAX_TOKENS
 from deltamcp.results.policy import META_KEY
 from deltamcp.values import Text, ToolResult
 from deltamcp.wire import jsonrpc
+from tests.support.paths import ROOT
 from tests.support.properties import examples
 from tests.support.strategies import any_json
 
@@ -32,7 +33,7 @@ texts = st.text(max_size=3_000) | st.lists(st.text(max_size=60), max_size=90).ma
 
 def command(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "deltamcp", "bench", "results", *arguments], capture_output=True, text=True
+        [sys.executable, "-m", "bench", "results", *arguments], capture_output=True, text=True, cwd=ROOT
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -87,9 +88,10 @@ def test_a_place_without_results_is_told(tmp_path):
     empty = json.loads(command("--data", str(tmp_path), "--json"))
     assert (empty["summary"]["files"], empty["files"]) == (0, [])
     done = subprocess.run(
-        [sys.executable, "-m", "deltamcp", "bench", "results", "--data", str(tmp_path / "none")],
+        [sys.executable, "-m", "bench", "results", "--data", str(tmp_path / "none")],
         capture_output=True,
         text=True,
+        cwd=ROOT,
     )
     assert done.returncode == 2
     assert "--data DIR" in done.stderr and "Traceback" not in done.stderr

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from bench.benchmarks import retrieval as beside
+from bench.corpora import retrieval
+from bench.corpora.tool_corpus import read
 from bench.options import BenchOptions
 from bench.peers import NO_PEERS, InstalledPeers
-from deltamcp.bench import retrieval
-from deltamcp.bench.corpus import read
 from deltamcp.catalog.search import relevance
 from deltamcp.catalog.search.index import SearchIndex
 
@@ -51,6 +51,18 @@ def data(tmp_path):
 def fewer(monkeypatch):
     """Makes the large catalogue small, so that it is built fast."""
     monkeypatch.setattr(retrieval, "LARGE", 12)
+
+
+def test_a_catalogue_may_have_names_in_any_script(data, fewer):
+    """Catalogues of published servers have such names."""
+    tool = {"name": "convertir_número", "description": "Escribe un número con letras.", "inputSchema": {}}
+    row = {"id": "Números a Letras/convertir_número", "server": "Números a Letras", **tool}
+    (data / "retrieval/made/pool.jsonl").write_text(json.dumps(row) + "\n")
+    (data / "mcp_tools/números.json").write_text(json.dumps({"server": "Погода", "tools": [tool]}))
+    query = {"qid": "1", "query": "número con letras", "gold": [[row["id"]]]}
+    (data / "retrieval/made/hard.jsonl").write_text(json.dumps(query) + "\n")
+    sets = retrieval.run(data)["summary"]["sets"]
+    assert sets["made/hard"]["recall_at_1"] == sets["made/hard"]["shown_recall"] == 100
 
 
 def test_sets_are_named_by_folder_and_file(data):

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from deltamcp.bench import retrieval, tokens
+from bench.corpora import retrieval, tokens
+from tests.support.paths import ROOT
 
 TOOLS = {
     "first": [
@@ -40,16 +41,17 @@ def test_a_small_corpus(data):
 
 def test_the_command_line_gives_one_object(data):
     done = subprocess.run(
-        [sys.executable, "-m", "deltamcp", "bench", "tokens", "--data", str(data), "--json"],
+        [sys.executable, "-m", "bench", "tokens", "--data", str(data), "--json"],
         capture_output=True,
         check=True,
+        cwd=ROOT,
     )
     assert json.loads(done.stdout)["summary"]["tools"] == 4
 
 
 def test_a_folder_that_is_no_corpus_is_told(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "deltamcp", "bench", "tokens", "--data", str(tmp_path)], capture_output=True, text=True
+        [sys.executable, "-m", "bench", "tokens", "--data", str(tmp_path)], capture_output=True, text=True, cwd=ROOT
     )
     assert done.returncode == 2
     assert "--data DIR" in done.stderr and "Traceback" not in done.stderr

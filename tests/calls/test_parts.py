@@ -276,7 +276,7 @@ async def test_generators_that_never_wait_take_turns():
 
 def endless_server(kind: str, made: list[Any], part: Any = "x" * 936) -> DeltaServer:
     """A server with a tool that never ends; an account may have 10 of its parts, each of 1,000 bytes."""
-    server = DeltaServer("x", limits=Limits(response_bytes=20_000, account_share=0.5))
+    server = DeltaServer("x", limits=Limits(response_bytes=40_000, account_share=0.5))
 
     async def endless_async() -> AsyncIterator[Any]:
         while True:

@@ -118,7 +118,11 @@ async def test_full_disclosure_shows_every_tool_and_no_meta_tool(era):
     "options",
     [
         {"category": "posts", "action": "a b"},
-        {"category": "posts", "action": "ä"},
+        {"category": "posts", "action": "a\u200db"},
+        {"category": "posts", "action": "\u0308a"},
+        {"category": "posts", "action": "\u3164"},
+        {"category": "posts.\u202eä", "action": "x"},
+        {"category": "ä" * 65, "action": "x"},
         {"category": "posts", "action": "a%2Fb"},
         {"category": "a..b", "action": "x"},
         {"category": "a b", "action": "x"},

@@ -1,11 +1,20 @@
 """What the definitions of the meta-tools tell a model is what the program does."""
 
+import itertools
 import re
+from typing import Any
 
+import pytest
+
+from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.catalog.lite_tools import REDEEM_DEFINITION
 from deltamcp.catalog.meta_tools import CHANGES_LEGEND
 from deltamcp.deltas.edits import apply_edit
 from deltamcp.deltas.parser import parse_edit
 from deltamcp.results.encode import TABLE_LEGEND, decode
+from deltamcp.results.policy import ResultPolicy
+from deltamcp.values import Kind, ResultShape, Surface
 from deltamcp.work import unlimited_work
 
 TABLE = """\
@@ -58,3 +67,24 @@ def test_each_sentence_on_changes_is_true():
         {"id": 7, "url": "u/8"},
         {"id": 5},
     ]
+
+
+def values_inside(value: Any) -> Any:
+    yield value
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from values_inside(child)
+
+
+@pytest.mark.parametrize("results", [None, ResultPolicy(), ResultPolicy(deltas=True)])
+@pytest.mark.parametrize("disclosure", [Disclosure("meta"), Disclosure("meta", query=True, destructive=True)])
+def test_no_parameter_has_a_list_of_types_which_some_client_libraries_cannot_read(disclosure, results):
+    view = Catalog("x", disclosure=disclosure, results=results).view()
+    listed: list[Any] = [REDEEM_DEFINITION]
+    for surface, shape in itertools.product(Surface, ResultShape):
+        page = view.page(Kind.TOOLS, surface, None, result_shape=shape)
+        assert page is not None
+        listed += page.items
+    listed += [view.definition(tool["name"], shape) for tool in list(listed) for shape in ResultShape]
+    assert {tool["name"] for tool in listed if tool} >= {"discover", "get_schema", "execute", "continue"}
+    types = [value["type"] for value in values_inside(listed) if isinstance(value, dict) and "type" in value]
+    assert types and all(isinstance(type_, str) for type_ in types)

@@ -16,14 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.bench import audit as server_audit
-from deltamcp.bench import cost
-from deltamcp.bench.audit import AuditReport, ServerAnswer
-from deltamcp.bench.cost import ServerListing
-from deltamcp.cli import audit, audit_page, install
-from deltamcp.client.configs import files
-from deltamcp.client.configs.files import ConfiguredServer
+from deltamcp.cli.terminal import audit_page
+from deltamcp.cli.verbs import audit, install
+from deltamcp.costs import audit as server_audit
+from deltamcp.costs import cost
+from deltamcp.costs.audit import AuditReport, ServerAnswer
+from deltamcp.costs.cost import ServerListing
 from deltamcp.errors import ConfigurationError
+from deltamcp.hosts import files
+from deltamcp.hosts.files import ConfiguredServer
 from tests.support.strategies import any_json, any_schema
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string", "description": "What is looked for."}}}

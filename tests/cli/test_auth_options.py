@@ -11,7 +11,7 @@ from deltamcp import ConfigurationError, OpenAccess, PresenceOnly, ResourceServe
 from deltamcp.auth.introspection import IntrospectionVerifier
 from deltamcp.auth.jwt_verifier import JwtVerifier
 from deltamcp.auth.static_tokens import make_token
-from deltamcp.cli import auth_options
+from deltamcp.cli.serving import auth_options
 from tests.support.command_line import assert_one_sentence, run
 
 RESOURCE = ["--resource", "https://tools.example/mcp"]

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from deltamcp import DeltaServer, ResultPolicy
-from deltamcp.cli.arguments import convert_by_schema
+from deltamcp.cli.terminal.arguments import convert_by_schema
 from tests.support.conditions import HANG_SECONDS
 from tests.support.http_server import serve_http
 from tests.support.paths import PROGRAM

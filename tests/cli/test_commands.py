@@ -21,7 +21,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.cli import arguments, call_tool, main, progress
+from deltamcp.cli import main
+from deltamcp.cli.terminal import arguments, progress
+from deltamcp.cli.verbs import call
 from tests.support.command_line import BAR_AT_ONCE, PipedRun, assert_one_sentence, run, run_bytes, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM, ROOT
@@ -1088,16 +1090,8 @@ def test_a_bench_of_an_unknown_tool_is_told(say, standard):
     assert re.fullmatch(r"delta-mcp: [^\n]+\n", done.err)
 
 
-def test_benches_over_a_corpus_have_names(say):
-    for bench in ("tokens", "retrieval", "results", "deltas"):
-        done = say("bench", bench, "--help")
-        assert done.code == 0
-        assert f"bench {bench} " in done.out
-
-
-@pytest.mark.parametrize("words", [["bench", "--help"], ["bench", "target", "--help"]])
-def test_the_options_of_a_bench_of_a_server_are_told(say, words):
-    done = say(*words)
+def test_the_options_of_a_bench_of_a_server_are_told(say):
+    done = say("bench", "--help")
 
     assert done.code == 0
     assert "--tool" in done.out
@@ -1179,7 +1173,7 @@ def test_bash_completes_verbs_and_options(say):
 
     assert completed(script, "delta-mcp", "de") == ["describe", "dev"]
     assert completed(script, "delta-mcp", "call", "--max-t") == ["--max-tokens"]
-    assert completed(script, "delta-mcp", "bench", "tok") == ["tokens"]
+    assert completed(script, "delta-mcp", "bench", "--ro") == ["--rounds"]
 
 
 # Any words at all
@@ -1205,7 +1199,7 @@ def test_any_words_are_a_call_that_can_be_written_again_or_one_sentence(say, mon
     def instead(given: Any, words: list[str]) -> None:
         found.append(arguments.parse_call(words, "Usage."))
 
-    monkeypatch.setattr(call_tool, "run", instead)
+    monkeypatch.setattr(call, "run", instead)
     done = say("call", *words, stdin='{"from": "stdin"}')
 
     if found:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deltamcp import DeltaServer, ResultPolicy, connect
-from deltamcp.cli.content import write_reply
+from deltamcp.cli.terminal.content import write_reply
 from deltamcp.client.reply import Reply
 from deltamcp.results.delta_mcp_shapes import original_shape, stringify
 from tests.support.conditions import HANG_SECONDS

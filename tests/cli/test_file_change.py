@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.cli.file_change import print_change
+from deltamcp.cli.terminal.file_change import print_change
 
 
 def test_changed_lines_are_shown_together_with_a_few_around_them(capsys):

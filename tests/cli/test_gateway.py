@@ -12,7 +12,7 @@ import pytest
 
 from deltamcp import connect, tokens
 from deltamcp.catalog.disclosure import definition_tokens
-from deltamcp.cli.gateway import GatewayOptions
+from deltamcp.cli.verbs.gateway import GatewayOptions
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.results.policy import ResultPolicy
 from tests.support.command_line import assert_one_sentence, run

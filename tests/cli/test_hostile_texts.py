@@ -5,6 +5,7 @@ such as the result of a call, line feeds are the server's; nothing else of these
 """
 
 import asyncio
+import contextlib
 import datetime
 import http.client
 import json
@@ -12,12 +13,13 @@ import re
 import socket
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.hostile.http2 import PREFACE, FrameType, Http2Connection, write_frame
 from deltamcp.cli.main import VERBS
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.ledger.ledger_figures import LedgerKey, Usage
@@ -27,6 +29,7 @@ from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from tests.support.command_line import run_all_on_terminal, serving_on_terminal
 from tests.support.conditions import HANG_SECONDS
 from tests.support.fake_http import Fake, serve_fake
+from tests.support.grpc_peer import tool_request
 from tests.support.hostile_server import FORGED, HOSTILE_TEXTS, NASTY, NASTY_NAMES, command, serve_over_http
 from tests.support.login_issuer import LoginIssuer, as_json, serve_login_issuer
 
@@ -217,6 +220,7 @@ COMMANDS: list[list[list[str]]] = [
     [["stats"], ["stats", "--json"], ["stats", "--by", "upstream"]],
     [["token", LINE_FEED], ["token", "me", "--scope", NASTY]],
     [["validate", "operations.json"], ["validate", "--json", "operations.json"], ["validate", RIGHT]],
+    [["validate", "operations.json", RIGHT], ["validate", "--none", RIGHT]],
     [["completion", "bash"]],
     [["install", "cursor", "--yes"], ["install", "cursor", "--yes"], ["uninstall", "cursor", "--yes"]],
 ]
@@ -378,6 +382,42 @@ def test_no_peer_of_a_server_over_http_steers_the_terminal_or_forges_a_line(verb
             connection.getresponse().read()
         connection.close()
         check_log(server.end().text, log_format)
+
+
+CALL = "/mcplite.MCPLite/CallTool"
+GRPC_FIELDS = ("grpc-timeout", "grpc-encoding", "authorization", "user-agent", "x-request-id", "x-text-bin")
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_no_client_of_grpc_steers_the_terminal_or_forges_a_line(log_format, home, environment):
+    options = ["--grpc", "127.0.0.1:0", "--request-ids", "--log-level", "debug", "--log-format", log_format]
+    with serving_on_terminal("serve", *options, "server.py", cwd=home, **environment) as server:
+        port = int(server.wait_for(r"grpc://127.0.0.1:(\d+)")[1])
+        for name, text in [("fail", NASTY), ("say", NASTY), *((text, text) for text in NASTY_NAMES)]:
+            call_over_grpc(port, CALL, tool_request(name, {"text": text}).SerializeToString())
+        plain = tool_request("say", {"text": "x"}).SerializeToString()
+        nasty = NASTY.encode().decode("latin-1")
+        for field in GRPC_FIELDS:
+            call_over_grpc(port, CALL, plain, [(field, nasty)])
+        call_over_grpc(port, f"/{nasty}", plain)
+        for begin in (
+            NASTY.encode(),
+            PREFACE + NASTY.encode(),
+            PREFACE + write_frame(FrameType.HEADERS, 4, 1, b"\xff"),
+        ):
+            with socket.create_connection(("127.0.0.1", port)) as raw:
+                raw.sendall(begin)
+                raw.shutdown(socket.SHUT_WR)
+                raw.settimeout(HANG_SECONDS)
+                with contextlib.suppress(ConnectionResetError):
+                    while raw.recv(65536):
+                        pass
+        check_log(server.end().text, log_format)
+
+
+def call_over_grpc(port: int, path: str, message: bytes, more: Sequence[tuple[str, str]] = ()) -> None:
+    with Http2Connection(port, "127.0.0.1", seconds=HANG_SECONDS) as connection:
+        assert connection.wait(connection.call(path, message, more)).status != "no answer"
 
 
 def check_log(text: str, log_format: str) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from deltamcp.cli.main import main
-from deltamcp.client.configs import files, jsonc_edit
 from deltamcp.client.connect import connect
-from deltamcp.gateway.installation.installation import editor_for, members_at
+from deltamcp.hosts import files, jsonc_edit
+from deltamcp.hosts.installation import editor_for, members_at
 from tests.support.command_line import run_on_terminal
 from tests.support.host_files import CLAUDE_CODE, CODEX, CURSOR, GEMINI_CLI, HOST_SAMPLES, KEY, VSCODE, HostSample
 
@@ -437,7 +437,7 @@ def test_a_file_that_changes_while_the_user_reads_is_not_written(home, monkeypat
         path.write_text("{}")
         return True
 
-    monkeypatch.setattr("deltamcp.cli.install.confirm", change_and_agree)
+    monkeypatch.setattr("deltamcp.cli.verbs.install.confirm", change_and_agree)
     with pytest.raises(SystemExit, match="2"):
         main(["install", "cursor"])
     assert "was changed meanwhile" in capsys.readouterr().err

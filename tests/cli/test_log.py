@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deltamcp.cli.log import LogFile, LogOptions, configure_log
+from deltamcp.cli.serving.log import LogFile, LogOptions, configure_log
 from deltamcp.errors import ConfigurationError
 
 ONLY_POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of files")
@@ -70,10 +70,30 @@ def test_a_link_of_the_user_and_a_device_are_followed(tmp_path):
     assert mode(Path(os.devnull)) == before
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_log_file_that_cannot_be_written_is_told_once_without_the_records():
+    program = """if True:
+        import logging
+        from pathlib import Path
+        from deltamcp.cli.log import LogOptions, configure_log
+
+        configure_log(LogOptions(file=Path("/dev/full")))
+        for _ in range(2):
+            try:
+                raise RuntimeError("hunter22\\nFORGED\\x1b[2J")
+            except RuntimeError:
+                logging.exception("it failed")
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    reason = "No space left on device"
+    told = f"The log cannot be written to /dev/full: {reason}; its records are lost until it can.\n"
+    assert (done.stdout, done.stderr.decode()) == (b"", told)
+
+
 PROGRAM = """
 import threading, warnings
 from pathlib import Path
-from deltamcp.cli.log import LogOptions, configure_log, redact_log
+from deltamcp.cli.serving.log import LogOptions, configure_log, redact_log
 
 configure_log(LogOptions(file=Path("x.log")))
 redact_log(lambda text: text.replace("hunter22", "..."))

@@ -8,9 +8,9 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.cli import output
-from deltamcp.cli.content import write_blocks
-from deltamcp.cli.output import printable_text
+from deltamcp.cli.terminal import output
+from deltamcp.cli.terminal.content import write_blocks
+from deltamcp.cli.terminal.output import printable_text
 from deltamcp.errors import ConfigurationError
 
 ANY_TEXT = st.text(st.characters() | st.characters(categories=["Cc", "Cf", "Cs"]))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deltamcp import connect
-from deltamcp.cli.reload import FileWatch
+from deltamcp.cli.serving.reload import FileWatch
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.paths import PROGRAM
 from tests.support.program import RunningProgram, running_program
@@ -171,6 +171,7 @@ def test_it_ends_with_its_process(folder, number, is_broken):
             server.program.wait_for("Waiting for a change", said)
         assert server.program.end(number) == 0
         assert "KeyboardInterrupt" not in server.program.text()
+        assert server.program.text().count("INFO deltamcp: stopped\n") == (not is_broken), "once, not for each restart"
 
 
 def test_the_server_ends_when_what_restarts_it_is_killed(folder):

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from deltamcp import connect
-from deltamcp.cli import main, secret
+from deltamcp.cli import main
+from deltamcp.cli.verbs import secret
 from deltamcp.errors import DeltaError
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.paths import PROGRAM

@@ -119,6 +119,7 @@ async def lifespan(server):
 
 server = DeltaServer("broken", lifespan=lifespan)
 """
+STOPPED = "INFO deltamcp: stopped\n"
 SCRIPT = """
 import sys
 from slow import server
@@ -139,7 +140,29 @@ def test_the_address_is_said_once_the_server_listens_there(tmp_path, command):
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port)) == 0
         assert program.end() == 0
-    assert re.fullmatch(r"starting\nServing slow at \S+ \(Ctrl-C stops\)\nstopped\n", program.text())
+    ended = STOPPED if "serve" in command else ""
+    assert re.fullmatch(rf"starting\nServing slow at \S+ \(Ctrl-C stops\)\nstopped\n{ended}", program.text())
+
+
+@pytest.mark.parametrize("words", [("--http", "127.0.0.1:0"), ("--grpc", "127.0.0.1:0")])
+def test_the_log_says_when_a_server_has_stopped(tmp_path, words):
+    (tmp_path / "slow.py").write_text(SLOW_START)
+    (tmp_path / "go").touch()
+    with running_program([str(PROGRAM), "serve", "slow.py", *words], tmp_path) as program:
+        program.wait_for(r"\(Ctrl-C stops\)")
+        assert STOPPED not in program.text()
+        assert program.end() == 0
+    assert program.text().endswith(f"\nstopped\n{STOPPED}"), "after the author's lifespan"
+
+
+def test_the_log_says_when_a_gateway_has_stopped(tmp_path, monkeypatch):
+    for purpose in ("STATE", "CACHE", "CONFIG"):
+        monkeypatch.setenv(f"XDG_{purpose}_HOME", str(tmp_path / purpose.lower()))
+    (tmp_path / "slow.py").write_text("from deltamcp import DeltaServer\nserver = DeltaServer('slow')")
+    with running_program([str(PROGRAM), "gateway", "--http", "127.0.0.1:0", "slow.py"], tmp_path) as program:
+        program.wait_for(r"\(Ctrl-C stops\)")
+        assert program.end() == 0
+    assert program.text().endswith(STOPPED)
 
 
 @pytest.mark.parametrize("transport", [[], ["--http", "127.0.0.1:0"]])
@@ -397,7 +420,9 @@ def test_the_process_of_a_gateway_is_set_up_as_that_of_a_server(tmp_path, monkey
     import deltamcp.transports.http.server
 
     set_up: list[bool] = []
-    monkeypatch.setattr("deltamcp.cli.serve.dedicate_process", lambda _, loads_modules: set_up.append(loads_modules))
+    monkeypatch.setattr(
+        "deltamcp.cli.serving.serve_command.dedicate_process", lambda _, loads_modules: set_up.append(loads_modules)
+    )
     monkeypatch.setattr(deltamcp.transports.http.server.HttpServer, "run", lambda *_: None)
     monkeypatch.setattr(deltamcp.transports.grpc.server.GrpcServer, "run", lambda *_: None)
     for name in ("CONFIG", "CACHE", "STATE", "DATA"):

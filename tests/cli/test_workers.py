@@ -51,6 +51,8 @@ async def log(count: int, size: int) -> int:
         logging.getLogger("mine").info("%d %d %s", os.getpid(), number, "x" * size)
     return os.getpid()
 """
+REPLACED = "INFO deltamcp.workers: all workers are replaced, and those before them have ended"
+STOPPED = "INFO deltamcp.workers: stopped: all workers have ended"
 SERVING = r"Serving shelf at (http://127\.0\.0\.1:\d+/mcp) with 2 workers \(Ctrl-C stops\)"
 
 
@@ -169,8 +171,12 @@ async def test_sighup_replaces_the_workers_and_loses_no_call(tmp_path):
             await server.workers(before)
             done.set()
             assert all(await asyncio.gather(*calls)), "no call failed"
+            assert REPLACED not in server.program.text()
             (tmp_path / "long.go").touch()
             assert await call in before, "a call in progress ends in the worker that began it"
+        server.program.wait_for(REPLACED)
+        assert server.program.end() == 0
+    assert server.program.text().count(REPLACED) == server.program.text().count(STOPPED) == 1
 
 
 async def test_workers_that_cannot_be_replaced_go_on(tmp_path):
@@ -181,6 +187,8 @@ async def test_workers_that_cannot_be_replaced_go_on(tmp_path):
         server.program.wait_for(r"ended with exit code \d before it served: the workers are not replaced")
         assert "RuntimeError: not today" in server.program.text()
         assert await server.workers() == before
+        assert server.program.end() == 0
+    assert REPLACED not in server.program.text()
 
 
 async def test_calls_in_progress_finish_before_it_ends(tmp_path):

@@ -15,7 +15,7 @@ from deltamcp.client.client import DeltaClient
 from deltamcp.client.connect import connect
 from deltamcp.client.connection import ClientConnection
 from deltamcp.client.links.link import UnaddressedError
-from deltamcp.client.received_size import BYTES_PER_VALUE, TotalSize, size_of
+from deltamcp.client.links.received_size import BYTES_PER_VALUE, TotalSize, size_of
 from deltamcp.errors import ConnectionLostError, DeadlineError, DeltaError, PeerError, UnreachableError
 from deltamcp.values import Notification, Request
 from tests.support import fake_stdio, hostile_server

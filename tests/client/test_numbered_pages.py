@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltamcp import ClientError, DeltaClient, DeltaServer, ResultPolicy, connect
-from deltamcp.client import numbered_pages
 from deltamcp.client.reply import Reply, ToolCall
+from deltamcp.client.result_pages import has_next, page_number, repeats
 from deltamcp.results.delta_mcp_shapes import stringify
 from tests.support.properties import examples
 from tests.support.sample_values import USERS
@@ -175,9 +175,9 @@ def test_whatever_pages_a_server_sends_in_turn_the_reading_ends(shapes):
     previous: Reply | None = None
     for turn in range(1000):
         raw = {"content": [{"type": "text", "text": stringify(shapes[turn % len(shapes)])}]}
-        requested = 1 if previous is None else numbered_pages.page_number(previous) + 1
+        requested = 1 if previous is None else page_number(previous) + 1
         reply = Reply(raw, is_delta=True, call=ToolCall("turn", {"page": requested}))
-        if not numbered_pages.has_next(reply) or (previous and numbered_pages.repeats(reply, previous)):
+        if not has_next(reply) or (previous and repeats(reply, previous)):
             return
         previous = reply
     raise AssertionError("it never ends")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from deltamcp.client import pending_call
-from deltamcp.client.call_state import CallState
 from deltamcp.client.connect import connect
+from deltamcp.client.pending_call import CallState
 from deltamcp.errors import CallFailedError, ClientError, DeadlineError, PeerError
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.fake_http import ANY, MODERN, Fake, FakeConnection, FakeRequest, result, serve_fake

@@ -16,7 +16,7 @@ from jsonschema.validators import validator_for  # type: ignore[import-untyped]
 from referencing import Registry, Resource
 
 from deltamcp import DeltaServer
-from deltamcp.cli.server_target import load
+from deltamcp.cli.serving.server_target import load
 from tests.support.raw_link import RawLink, raw_link
 from tests.support.sdk_host import FORM
 

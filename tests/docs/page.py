@@ -53,7 +53,8 @@ class Page:
     def __init__(self, path: Path, folder: Path) -> None:
         self.path = path
         self._folder = folder
-        (folder / "examples").symlink_to(ROOT / "examples")
+        for name in ("examples", "bench"):
+            (folder / name).symlink_to(ROOT / name)
         self._environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from deltamcp.cli.server_target import load
+from deltamcp.cli.serving.server_target import load
 from tests.docs.page import assert_printed, blocks, commands
 from tests.support.http_server import serve_http
 from tests.support.paths import ROOT

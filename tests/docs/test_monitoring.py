@@ -2,7 +2,7 @@
 
 import re
 
-from deltamcp.runtime.json_log import FIELDS
+from deltamcp.runtime.log import FIELDS
 from deltamcp.transports.metrics import METRICS
 from tests.support.paths import ROOT
 

@@ -3,7 +3,7 @@
 import argparse
 import re
 
-from deltamcp.cli import gateway, serve
+from deltamcp.cli.verbs import gateway, serve
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_file import ENTRY_KEYS
 from deltamcp.transports.options import HttpServerOptions

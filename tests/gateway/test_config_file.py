@@ -240,3 +240,24 @@ def test_a_server_whose_name_could_forge_a_line_is_left_out(tmp_path, suffix):
     found = read_gateway_file(path)
     assert [one.name for one in found.config.upstreams] == ["Größe 1"]
     assert [one.name for one in found.skipped] == ["bank\\n\\u001b[2J", "b\\u202eank"]
+
+
+def test_a_gateway_behind_a_gateway_is_left_out_only_if_it_leads_back(tmp_path):
+    def gateway(name: str, *behind: str):
+        lines = []
+        for one in behind:
+            lines += [f"[servers.{one}]", 'command = "delta-mcp"', f'args = ["gateway", "{tmp_path / one}.toml"]']
+        path = tmp_path / f"{name}.toml"
+        path.write_text("\n".join([*lines, "[servers.own]", 'command = "own-mcp"', ""]))
+        return path
+
+    gateway("leaf")
+    gateway("middle", "leaf")
+    gateway("round", "top")
+    gateway("itself", "itself")
+    top = gateway("top", "middle", "leaf", "round", "top", "missing")
+
+    found = read_gateway_file(top)
+    assert [one.name for one in found.config.upstreams] == ["middle", "leaf", "own"]
+    assert [one.name for one in found.skipped] == ["round", "top", "missing"]
+    assert [one.name for one in read_gateway_file(tmp_path / "itself.toml").config.upstreams] == ["own"]

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from deltamcp import connect
-from deltamcp.client.configs import variables
 from deltamcp.errors import DeltaError
 from deltamcp.gateway.config_file import read_gateway_file
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.ledger.ledger import Ledger
 from deltamcp.gateway.ledger.ledger_file import LedgerFile
+from deltamcp.hosts import variables
 from deltamcp.transports.http.server import make_server
 from tests.support import echoing_server
 from tests.support.fake_http import Fake, FakeConnection, FakeRequest, serve_fake

@@ -50,6 +50,32 @@ async def test_the_note_counts_towards_the_budget(tmp_path):
         assert NOTE in "".join(texts(reply)) and sum(map(count, texts(reply))) <= 500
 
 
+async def test_what_is_inside_an_argument_is_told_and_refused_too(tmp_path):
+    open_filter, closed_filter = OPEN["inputSchema"], CLOSED["inputSchema"]
+    definition = tool("read_log", inputSchema={"type": "object", "properties": {"a": open_filter, "b": closed_filter}})
+    upstream = ListingUpstream(tmp_path, "logs", tools=[definition])
+    async with connect(gateway(tmp_path, upstream.config(), disclosure="meta").server, progressive=False) as client:
+        assert "(logs.read_log has no parameter a.grep.)" in texts(await execute(client, a={"grep": "x"}))[-1]
+        reply = await execute(client, b={"path": "x", "grep": "x"})
+        assert reply["isError"] and "b.grep: no such parameter." in texts(reply)[0]
+        assert upstream.requests().count("tools/call") == 1
+
+
+async def test_query_and_pinned_tools_tell_and_refuse_as_execute_does(tmp_path):
+    read_only = {"annotations": {"readOnlyHint": True}}
+    upstream = ListingUpstream(tmp_path, "logs", tools=[{**OPEN, **read_only}, {**CLOSED, **read_only, "name": "tail"}])
+    config = upstream.config(pinned=["read_log"])
+    async with connect(gateway(tmp_path, config, disclosure="meta", query=True).server, progressive=False) as client:
+        for name in ("query", "execute"):
+            for operation, told in (("logs.read_log", NOTE), ("logs.tail", "grep: no such parameter.")):
+                arguments = {"operation": operation, "params": {"grep": "b"}}
+                reply = await client.request("tools/call", {"name": name, "arguments": arguments})
+                assert told in "".join(texts(reply)) and bool(reply.get("isError")) == (operation == "logs.tail")
+        reply = await client.request("tools/call", {"name": "read_log", "arguments": {"grep": "b"}})
+        assert texts(reply)[-1] == "(read_log has no parameter grep.)"
+        assert upstream.requests().count("tools/call") == 3
+
+
 async def test_a_schema_that_forbids_others_has_them_refused_unsent(tmp_path):
     upstream = ListingUpstream(tmp_path, "logs", tools=[CLOSED])
     async with connect(gateway(tmp_path, upstream.config(), disclosure="meta").server, progressive=False) as client:
@@ -100,15 +126,33 @@ async def test_nothing_is_said_where_a_schema_may_admit_the_argument(schema, tmp
         {},
     ],
 )
-async def test_an_empty_reply_says_so_behind_meta_tools(result, tmp_path):
+async def test_an_empty_reply_says_so(result, tmp_path):
     async with connect(logs(tmp_path, OPEN, result=result), progressive=False) as client:
         assert "".join(texts(await execute(client))).strip() == "(empty result)"
+    upstream = ListingUpstream(tmp_path, "logs", tools=[OPEN], result=result)
+    values = []
+    for policy in (ResultPolicy(max_tokens=500), None):
+        async with connect(gateway(tmp_path, upstream.config(), results=policy).server, progressive=False) as client:
+            reply = await client.request("tools/call", {"name": "read_log", "arguments": {}})
+            assert ("(empty result)" in json.dumps(reply)) == (policy is not None), "without a policy it is passed on"
+            values.append(await client.call("read_log"))
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize(("value", "text"), [([], "[]"), ({}, "{}"), (None, "null")])
+async def test_a_value_is_no_empty_reply(value, text, tmp_path):
+    structured = value if isinstance(value, dict) else {"result": value}
+    async with connect(
+        logs(tmp_path, OPEN, result={"content": [], "structuredContent": structured}), progressive=False
+    ) as client:
+        assert texts(await execute(client)) == [text]
 
 
 @pytest.mark.parametrize(
     "result",
     [
         {"content": [], "structuredContent": {"rows": []}},
+        {"content": [{"type": "text", "text": "null"}]},
         {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]},
     ],
 )

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 SECONDS = 60
 """How long one answer may take; the slowest server here needs 10 s to start on a busy machine."""
@@ -24,10 +25,11 @@ REVISION = "2025-11-25"
 
 
 class Raw:
-    """One process that talks; `info` is who it says it is."""
+    """One process that talks; `info` is who it says it is, `seconds` how long it has for an answer."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", seconds: float) -> None:
         self._process = process
+        self.seconds = seconds
         self._ids = 0
         self.info: dict[str, Any] = {}
         self._heard: queue.Queue[bytes] = queue.Queue()
@@ -44,7 +46,7 @@ class Raw:
         self._ids += 1
         self.tell(method, id=self._ids, params=params)
         while True:
-            line = self._heard.get(timeout=SECONDS)
+            line = self._heard.get(timeout=self.seconds)
             if not line:
                 raise EOFError(f"the server ended before it answered {method}")
             with contextlib.suppress(json.JSONDecodeError):
@@ -83,13 +85,19 @@ class Raw:
 
 
 @contextlib.contextmanager
-def started(words: list[str], environment: Mapping[str, str]) -> Iterator[Raw]:
+def started(
+    words: list[str],
+    environment: Mapping[str, str],
+    folder: Path | None = None,
+    errors: IO[bytes] | int = subprocess.DEVNULL,
+    seconds: float = SECONDS,
+) -> Iterator[Raw]:
     """A server after the handshake. It and all it started is killed at the end."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
+        words, stdin=pipe, stdout=pipe, stderr=errors, env=environment, cwd=folder, start_new_session=True
     ) as process:
-        raw = Raw(process)
+        raw = Raw(process, seconds)
         try:
             raw.handshake()
             yield raw

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from deltamcp import connect
-from deltamcp.client.configs import files
+from deltamcp.hosts import files
 from tests.interop.install import program
 from tests.interop.servers import OFFLINE, SERVERS
 

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from deltamcp import ConfigurationError, DeltaServer, ResultPolicy
-from deltamcp.results.policy import META_KEY, requested_policy, resolve_policy
+from deltamcp.results.policy import (
+    META_KEY,
+    author_policy,
+    described_policy,
+    requested_policy,
+    resolve_policy,
+    size_hint,
+)
 
 WRONG: list[dict[str, Any]] = [
     {"max_tokens": 500.5},
@@ -47,3 +54,18 @@ def test_a_request_gets_at_most_a_large_budget_and_no_vocabulary_of_its_own():
     assert resolved.max_tokens == 500_000 and isinstance(resolved.model, float)
     own = resolve_policy(policy, ResultPolicy(max_tokens=700_000, model="llama-3.1"))
     assert own.max_tokens == 700_000 and own.model == "llama-3"
+
+
+def test_a_definition_tells_the_policy_of_its_author_but_for_what_others_decide_themselves():
+    policy = ResultPolicy(
+        max_tokens=300, page_size=9, deltas=True, keys=["id"], fields="id,title", model="gpt-4", compat=False
+    )
+    meta = {**size_hint(resolve_policy(policy)), **described_policy(policy)}
+    assert author_policy(meta) == ResultPolicy(max_tokens=300, deltas=True, keys=["id"], fields="id,title")
+    assert described_policy(ResultPolicy(max_tokens=300)) == {}
+
+
+@pytest.mark.parametrize("described", [{"max_tokens": 5}, {"fields": "[?"}, "text", {"unknown": 1}, None])
+def test_of_a_description_that_is_wrong_the_size_holds(described):
+    assert author_policy({"anthropic/maxResultSizeChars": 2_400, META_KEY: described}) == ResultPolicy(max_tokens=300)
+    assert author_policy({META_KEY: described}) is None

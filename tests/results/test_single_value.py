@@ -55,12 +55,16 @@ def found(given_result: ToolResult, keeps_structure: bool = False) -> Any:
         (result(structured={"result": None}), ("json", None)),
         (result(structured={"result": 7}), ("json", {"result": 7})),
         (result(pretty({"result": 7}), structured={"result": 7}), ("json", {"result": 7})),
+        (result(TEXT, structured={"content": TEXT}), TEXT),
+        (result(pretty(ROWS), structured={"entities": ROWS}), ("json", ROWS)),
+        (result(structured={"entities": []}), ("json", {"entities": []})),
         (result("a", "b", structured={"result": ["a", "b"]}), ("json", ["a", "b"])),
         (result("12345"), "12345"),
     ],
     ids=[
         "SDK rows", "FastMCP rows", "object", "rows of an old SDK", "text", "JSON in a text", "number", "truth",
-        "no rows", "nothing", "structure alone", "an object with a result", "texts", "digits",
+        "no rows", "nothing", "structure alone", "an object with a result",
+        "text under a name", "rows under a name", "a name that no text shows", "texts", "digits",
     ],
 )  # fmt: skip
 def test_the_value_that_an_sdk_split_and_repeated(given_result, value):
@@ -76,10 +80,11 @@ def test_the_value_that_an_sdk_split_and_repeated(given_result, value):
         result("some text", pretty(ROWS[0])),
         result("a", "b"),
         result("5", structured={"result": "6"}),
+        result('[{"a": true}]', structured={"result": [{"a": 1}]}),
         ToolResult([Text(pretty(ROWS)), Image(b"x", "image/png")], {"result": ROWS}),
         ToolResult([]),
     ],
-    ids=["fewer", "order", "a sentence", "mixed", "plain texts", "other text", "image", "empty"],
+    ids=["fewer", "order", "a sentence", "mixed", "plain texts", "other text", "truth", "image", "empty"],
 )
 def test_where_texts_and_structure_differ_or_a_block_is_no_text_there_is_no_one_value(given_result):
     assert found(given_result) is None

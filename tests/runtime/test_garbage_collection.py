@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from deltamcp.runtime.garbage_collection import collection_paused
+from deltamcp.runtime.process import collection_paused
 
 
 class Node:

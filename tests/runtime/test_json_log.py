@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.runtime.json_log import JsonFormatter
+from deltamcp.runtime.log import JsonFormatter
 
 
 def entry(message: str, *arguments: Any, **attributes: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import gc
 
 from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.runtime.watchdog import Watchdog
+from tests.support.conditions import wait_until
 
 
 async def test_a_background_task_runs_whenever_the_server_is_open():
@@ -27,6 +28,22 @@ async def test_a_background_task_runs_whenever_the_server_is_open():
             await started.wait()
             started.clear()
     assert events == ["started", "ended", "started", "ended"]
+
+
+async def test_what_a_process_prepares_is_ready_before_a_transport_serves_and_any_task_begins():
+    lifespan = ServerLifespan(None, lambda: Watchdog(60, lambda code: None))
+    seen: list[str] = []
+
+    async def task() -> None:
+        seen.append("task")
+
+    lifespan.add_task(task)
+    lifespan.add_opener(lambda: seen.append("opener"))
+    for _ in range(2):
+        async with lifespan.running():
+            assert seen[0] == "opener"
+            await wait_until(lambda: seen == ["opener", "task"])
+        seen.clear()
 
 
 async def test_a_background_task_that_fails_is_logged_and_the_server_stays_open(caplog):

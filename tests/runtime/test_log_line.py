@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.runtime.json_log import JsonFormatter
-from deltamcp.runtime.log_line import LineFormatter
+from deltamcp.runtime.log import JsonFormatter, LineFormatter
 from deltamcp.runtime.secrets import Secrets
 
 FORMATTERS = pytest.mark.parametrize("formatter", [LineFormatter, JsonFormatter])

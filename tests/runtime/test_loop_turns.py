@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from deltamcp.runtime.loop_turns import LoopTurns
+from deltamcp.runtime.turns import LoopTurns
 from tests.support.loop_iterations import LoopIterations
 
 

@@ -36,9 +36,9 @@ def test_startup_objects_are_frozen_and_threads_switch_often() -> None:
     assert json.loads(ran.stdout)["result"]["content"] == [{"type": "text", "text": "true"}], ran.stderr
 
 
-async def test_the_tokenizer_is_loaded_with_a_word_that_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tokenizer_is_loaded_with_a_word_that_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
     count = tokens.count
     monkeypatch.setattr(tokens, "count", lambda text: counts.append(count(text)))
-    await process._load_modules()
+    process._load_modules(())
     assert max(counts) > 1, "else the first such word of a caller makes the tables of pairs"

@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from deltamcp.runtime.secret_filter import secrets_left_out
-from deltamcp.runtime.secrets import Secrets
+from deltamcp.runtime.secrets import Secrets, secrets_left_out
 
 logger = logging.getLogger("deltamcp")
 REDACT = Secrets(["tok-12345678"]).redact

@@ -14,7 +14,7 @@ import pytest
 
 from deltamcp.runtime import stderr_log
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID, HttpRequestIdFilter
-from deltamcp.runtime.json_log import JsonFormatter
+from deltamcp.runtime.log import JsonFormatter
 from deltamcp.runtime.stderr_log import StderrHandler
 from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_client import META
@@ -103,6 +103,43 @@ def test_records_without_a_handler_are_written_by_it(monkeypatch):
     stderr_log.take_unhandled_records()
     handler = logging.lastResort
     assert isinstance(handler, StderrHandler) and handler.level == logging.WARNING
+
+
+PRINTING = """
+import threading, warnings
+from deltamcp.runtime.stderr_log import take_unhandled_records, take_what_python_prints
+
+
+def fail(*_):
+    raise RuntimeError("x\\nFORGED\\x1b[2J")
+
+
+{before}
+take_unhandled_records()
+take_what_python_prints()
+thread = threading.Thread(target=fail, name="the\\nthread")
+thread.start()
+thread.join()
+type("Unraisable", (), {{"__del__": fail}})()
+warnings.warn("x\\nFORGED\\x1b[2J")
+"""
+
+
+def printed(before: str = "") -> list[str]:
+    """The lines on stderr of a program that does nothing but serve."""
+    done = subprocess.run([sys.executable, "-c", PRINTING.format(before=before)], capture_output=True, check=True)
+    return done.stderr.decode().splitlines()
+
+
+def test_what_python_would_print_of_threads_and_warnings_is_a_line_each():
+    lines = printed()
+    assert len(lines) == 3 and all("x\\nFORGED\\u001b[2J" in line for line in lines), lines
+
+
+def test_what_a_program_does_itself_with_failed_threads_and_warnings_it_still_does():
+    assert printed("threading.excepthook = lambda failed: None; warnings.simplefilter('ignore')")[1:] == []
+    lines = printed("import logging; logging.basicConfig(format='own %(name)s')")
+    assert [line for line in lines if line.startswith("own")] == ["own deltamcp", "own deltamcp", "own py.warnings"]
 
 
 SERVER = """

@@ -167,7 +167,8 @@ def _start(start: Start, descriptors: Sequence[int]) -> Start:
 
 def _main(requests: socket.socket) -> None:
     from deltamcp import tokens
-    from deltamcp.cli import main, progress
+    from deltamcp.cli import main
+    from deltamcp.cli.terminal import progress
 
     main.make_parser(main.VERBS)
     tokens.count("é")

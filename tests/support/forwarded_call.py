@@ -4,8 +4,7 @@ from typing import Any
 
 from deltamcp.context import Context
 from deltamcp.runtime.deadline import Deadline
-from deltamcp.runtime.seal import Seal
-from deltamcp.runtime.session_context import SessionContext
+from deltamcp.runtime.seal import Seal, SessionContext
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import LOCAL, Caller, Era, Principal, Terms
 from tests.support.engine_calls import SilentChannel

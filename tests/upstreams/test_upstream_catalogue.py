@@ -24,3 +24,15 @@ def test_of_each_list_the_first_ten_thousand_items_are_taken_and_the_rest_is_cou
     taken = lists.within_bounds()
     assert taken.tools == tools[:10_000] and taken.resources == resources[:10_000] and len(taken.templates) == 3
     assert taken.left_out == {"tools": 3, "resources": 1}
+
+
+def test_resources_that_repeat_the_operations_of_a_server_of_this_library_are_left_out():
+    ours: JSON = {"capabilities": {"extensions": {"io.github.delta-mcp/progressive-disclosure": {}}}}
+    resources: list[dict[str, JSON]] = [{"uri": "shop://operations/index"}, {"uri": "shop://hours"}]
+    uris = ("shop://operations/{+path}", "shop://results/{handle}{+path}", "shop://results/{id}")
+    templates: list[dict[str, JSON]] = [{"uriTemplate": uri} for uri in uris]
+    assert isinstance(ours, dict)
+    taken = UpstreamCatalogue(ours, "2026-07-28", [], resources, templates).of_operations()
+    assert (taken.resources, taken.templates) == (resources[1:], templates[2:])
+    foreign = UpstreamCatalogue({}, "2026-07-28", [], resources, templates)
+    assert foreign.of_operations() is foreign

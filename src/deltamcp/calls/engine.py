@@ -120,7 +120,7 @@ class Engine:
         self.rates = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
         self._callers_by_address: dict[str, Caller] = {}
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
-        stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
+        self.stored_results = stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
         continuation = Continuation(stored, computations)
         changes = ChangeDelivery(stored, continuation, computations)
         held = HeldResults()

@@ -22,8 +22,7 @@ from deltamcp.errors import Fault, InputDeclinedError, RemoteError, ToolError
 from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.runtime.quota import Quota
-from deltamcp.runtime.seal import Seal
-from deltamcp.runtime.session_context import SessionContext
+from deltamcp.runtime.seal import Seal, SessionContext
 from deltamcp.runtime.threads import Threads
 from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Failure, Inputs, Kind, Outcome
 
@@ -37,7 +36,7 @@ class FunctionRunner:
         self._session_seal = session_seal
         self._threads = Threads(limits.threads)
         self._closing_threads = Threads(limits.threads)
-        self._parts = PartQuotas(Quota(limits.response_bytes, limits.account_share), limits.send_seconds)
+        self._parts = PartQuotas(Quota(limits.response_bytes // 2, limits.account_share), limits.send_seconds)
         self._dependent_calls = asyncio.Semaphore(limits.calls)
         """Bounds the calls with dependencies, among them cancelled ones whose dependencies are not closed yet."""
         self._state = state

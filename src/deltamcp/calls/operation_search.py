@@ -14,7 +14,7 @@ from deltamcp.catalog.function_shape import is_async
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import FoundOperation, OperationIndex, View
 from deltamcp.runtime.computations import Computations
-from deltamcp.runtime.garbage_collection import collection_paused
+from deltamcp.runtime.process import collection_paused
 
 if TYPE_CHECKING:
     from deltamcp.catalog.search.fusion import Embedder, Vector

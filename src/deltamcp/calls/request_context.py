@@ -5,7 +5,7 @@ from msgspec import Struct
 from deltamcp.calls.request_state import Answers
 from deltamcp.catalog.view import View
 from deltamcp.context import Channel
-from deltamcp.runtime.session_context import SessionContext
+from deltamcp.runtime.seal import SessionContext
 from deltamcp.values import JSON, RequestId, Terms
 
 

@@ -207,7 +207,7 @@ class ToolCalls:
                 observation.call.value = value
             if is_computed and self._held.must_wait(account):
                 await self._held.take_turn(account, returned=True)
-            result = _add_notes(await call.delivery.deliver(value, call.delivery_request), call)
+            result = _add_notes(await call.delivery.deliver(value, call.delivery_request), call, value)
             if self.reports_savings or SAVINGS_KEY in request.terms.meta:
                 result = await add_savings(value, result)
             sealed = None if request.session is None else request.session.sealed
@@ -357,13 +357,17 @@ def _active(observers: Sequence[CallObserver]) -> list[CallObserver]:
     return [observer for observer in observers if observer.is_active]
 
 
-def _add_notes(result: ToolResult | RawResult, call: PreparedCall) -> ToolResult | RawResult:
-    """Adds what the model must know below a result of MCP's shape; other shapes are for programs."""
-    terms, is_flat = call.delivery_request.terms, call.delivery_request.is_flat
-    if terms.result_shape is not ResultShape.MCP or (is_flat and not call.note):
+def _add_notes(result: ToolResult | RawResult, call: PreparedCall, value: Any) -> ToolResult | RawResult:
+    """Adds what the model must know below a result of MCP's shape; other shapes are for programs.
+
+    That a result is empty is said behind meta-tools, and of other servers' wherever a policy shapes them.
+    """
+    request = call.delivery_request
+    tells_empty = not request.is_flat or (request.policy is not None and isinstance(value, RawResult))
+    if request.terms.result_shape is not ResultShape.MCP or not (tells_empty or call.note):
         return result
     reply = parse_tool_result(result.fields) if isinstance(result, RawResult) else result
-    notes = [EMPTY_NOTE] if not is_flat and is_empty(reply) else []
+    notes = [EMPTY_NOTE] if tells_empty and is_empty(reply) else []
     if call.note:
         notes.append(call.note)
     return add_notes(reply, notes) if notes else result

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 
 from deltamcp import tokens
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.operation import Operation, normalize_id
 from deltamcp.catalog.sibling_summaries import SiblingSummaries
 from deltamcp.values import JSON
 from deltamcp.work import Work
@@ -84,7 +84,7 @@ class Directory:
     def category_at(self, path: str) -> Category | None:
         """Finds the category at a path with dots or slashes; an empty path is the root."""
         node = self.root
-        for segment in path.replace("/", ".").strip(".").split(".") if path.strip("./") else ():
+        for segment in normalize_id(path).replace("/", ".").strip(".").split(".") if path.strip("./") else ():
             child = node.children.get(segment)
             if child is None:
                 return None
@@ -93,7 +93,7 @@ class Directory:
 
     def operations_with_prefix(self, prefix: str) -> list[Operation]:
         """Finds the operations whose ids begin with a prefix."""
-        return [operation for operation in self.root.all_operations() if operation.id.startswith(prefix)]
+        return [operation for operation in self.root.all_operations() if operation.id.startswith(normalize_id(prefix))]
 
     def summary_of(self, operation: Operation) -> str:
         """Returns the summary of an operation, which differs from those of its category's other operations."""

@@ -2,7 +2,7 @@
 
 from typing import TypeVar, cast
 
-from deltamcp.catalog.operation import ID_SEGMENT, Operation, is_dotted_path
+from deltamcp.catalog.operation import Operation, is_dotted_path, is_id_segment
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
 from deltamcp.errors import ConfigurationError
@@ -20,8 +20,8 @@ class Mount:
         Raises:
             ConfigurationError: the prefix cannot be a part of an id.
         """
-        if not isinstance(prefix, str) or (prefix and not ID_SEGMENT.fullmatch(prefix)):
-            raise ConfigurationError(f"The prefix {prefix!r} must be up to 64 letters, digits, '_' or '-'.")
+        if not isinstance(prefix, str) or (prefix and not (prefix.isascii() and is_id_segment(prefix))):
+            raise ConfigurationError(f"The prefix {prefix!r} must be up to 64 letters a to z, digits, '_' or '-'.")
         self._prefix = prefix
 
     def name(self, kind: Kind, name: str) -> str:

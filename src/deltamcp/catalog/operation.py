@@ -2,6 +2,7 @@
 
 import functools
 import re
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
@@ -22,6 +23,7 @@ from deltamcp.results.policy import (
     ROOT_SCHEMA,
     ResolvedPolicy,
     ResultPolicy,
+    described_policy,
     merge_policies,
     resolve_policy,
     size_hint,
@@ -41,8 +43,11 @@ _SYNC_SECONDS = 5.0
 """How long a client waits for a result before it gets a promise; the digest of MCP-lite, A-10."""
 _TASK_SUPPORT: Mapping[str, JSON] = {"auto": {"taskSupport": "optional"}, "always": {"taskSupport": "required"}}
 """The `execution` of a tool's definition in MCP 2025-11-25, by its promise policy."""
-ID_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-"""A part of an id that an author chooses."""
+ID_SEGMENT_PATTERN = r"(?:[A-Za-z0-9]|[^\x00-\x7f])(?:[A-Za-z0-9_-]|[^\x00-\x7f]){0,63}"
+"""What `is_id_segment` admits, as far as a regular expression can say that all validators of JSON Schema take."""
+_MAX_NORMALIZED_CHARS = 2_000
+"""No id is longer; to normalize a caller's text takes up to a microsecond a character."""
+_ASCII_ID_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class ToolOptions(TypedDict, total=False):
@@ -287,7 +292,11 @@ class Operation:
         meta = self.tool.get("_meta")
         self.tool = {
             **self.tool,
-            "_meta": {**size_hint(self.resolved_policy), **(meta if isinstance(meta, dict) else {})},
+            "_meta": {
+                **size_hint(self.resolved_policy),
+                **described_policy(merge_policies(self.results, policy)),
+                **(meta if isinstance(meta, dict) else {}),
+            },
         }
         self.takes_root = (
             bool(self.resolved_policy.deltas) and self._output_type is None and ROOT_KEY not in self.parameter_names
@@ -458,12 +467,12 @@ class Operation:
         return (
             self._mcp_manifest_entry
             if result_shape is ResultShape.MCP
-            else _manifest_entry(self.definition(result_shape))
+            else _manifest_entry(self.definition(result_shape), self.id)
         )
 
     @functools.cached_property
     def _mcp_manifest_entry(self) -> dict[str, JSON]:
-        return _manifest_entry(self.tool)
+        return _manifest_entry(self.tool, self.id)
 
     @functools.cached_property
     def parameter_headers(self) -> tuple[param_headers.ParameterHeader, ...]:
@@ -481,28 +490,46 @@ def _has_default(schema: JSON) -> bool:
     return isinstance(schema, dict) and "default" in schema
 
 
+def is_id_segment(text: str) -> bool:
+    """Returns whether a text can be a part of an id: letters and digits of any script in NFKC, `_` and `-`."""
+    if text.isascii():
+        return _ASCII_ID_SEGMENT.fullmatch(text) is not None
+    is_spelt = text[0].isalnum() and all(map(is_id_character, text))
+    return is_spelt and len(text) <= 64 and unicodedata.is_normalized("NFKC", text)
+
+
+def is_id_character(char: str) -> bool:
+    """Returns whether a part of an id may have a character: a letter, a mark on one, a digit, `_` or `-`."""
+    return char in "_-" or (unicodedata.category(char)[0] in "LMN" and clean(char) == char)
+
+
+def normalize_id(text: str) -> str:
+    """Returns an id as it is written here, however a caller composes its letters."""
+    return text if text.isascii() or len(text) > _MAX_NORMALIZED_CHARS else unicodedata.normalize("NFKC", text)
+
+
 def is_dotted_path(text: str) -> bool:
     """Returns whether a text can be an id in the tree, or a category."""
-    return all(map(ID_SEGMENT.fullmatch, text.split(".")))
+    return all(map(is_id_segment, text.split(".")))
 
 
 def _operation_id(name: str, options: ToolOptions) -> str:
     category = options.get("category")
     if category is None:
         return name
-    path = category.replace("/", ".")
+    path = normalize_id(category).replace("/", ".")
     if not is_dotted_path(path):
         raise ConfigurationError(
             f"the category {category!r} must be words of letters, digits, '_' or '-', joined by dots."
         )
-    return f"{path}.{options.get('action') or name}"
+    return f"{path}.{normalize_id(options.get('action') or name)}"
 
 
 def _without_execution(tool: dict[str, JSON]) -> dict[str, JSON]:
     return {key: value for key, value in tool.items() if key != "execution"} if "execution" in tool else tool
 
 
-def _manifest_entry(tool: dict[str, JSON]) -> dict[str, JSON]:
+def _manifest_entry(tool: dict[str, JSON], id_: str) -> dict[str, JSON]:
     form = encode_canonical(_without_execution(tool))  # as the newest version has it
     parts = {
         "name": tool["name"],
@@ -510,6 +537,7 @@ def _manifest_entry(tool: dict[str, JSON]) -> dict[str, JSON]:
         "digest": sha256_digest(form),
         "size": len(form),
         "annotations": tool.get("annotations"),
+        "id": None if id_ == tool["name"] else id_,
     }
     return omit_empty(parts)
 

@@ -1,10 +1,10 @@
 """Operations as resources: JSON of the index, a category or an operation at `<scheme>://operations/...`."""
 
 from collections.abc import Callable, Iterator
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from deltamcp.catalog.directory import Category, Directory
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.operation import Operation, normalize_id
 from deltamcp.values import JSON
 from deltamcp.work import Work
 
@@ -83,8 +83,8 @@ class OperationResources:
         segments = [unquote(segment) for segment in uri.removeprefix(self._base).strip("/").split("/")]
         # An encoded slash would split a segment in two, and `..` would leave the tree.
         unsafe = any(segment in ("", ".", "..") or "/" in segment for segment in segments)
-        return None if unsafe else "/".join(segments)
+        return None if unsafe else normalize_id("/".join(segments))
 
     def uri(self, id_: str) -> str:
         """Returns the URI of an operation or a category."""
-        return self._base + id_.replace(".", "/")
+        return self._base + quote(id_.replace(".", "/"))

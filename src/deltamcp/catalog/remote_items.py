@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from deltamcp.catalog.argument_problem import InvalidArgumentsError, problem_at
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.declared_arguments import DeclaredArguments
-from deltamcp.catalog.excerpt import EXCERPT_CHARS, MAX_PROBLEMS, cut
+from deltamcp.catalog.excerpt import MAX_PROBLEMS
 from deltamcp.catalog.function_shape import FunctionShape
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.operation import Operation, ToolOptions
@@ -66,17 +66,15 @@ class RemoteOperation(Operation):
         return named
 
     def undeclared_arguments(self, arguments: Mapping[str, JSON]) -> list[str]:
-        return self._declared_arguments.undeclared_names(arguments) if arguments else []
+        return [one.name for one in self._declared_arguments.find_undeclared(arguments)] if arguments else []
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
-        if arguments and self._declared_arguments.forbids_others:
-            undeclared = self._declared_arguments.undeclared_names(arguments)[:MAX_PROBLEMS]
-            problems = [
-                problem_at([name], "additionalProperties", f"{cut(name, EXCERPT_CHARS)}: no such parameter.")
-                for name in undeclared
-            ]
-            if problems:
-                raise InvalidArgumentsError(problems)
+        undeclared = self._declared_arguments.find_undeclared(arguments) if arguments else ()
+        forbidden = [one for one in undeclared if one.is_forbidden][:MAX_PROBLEMS]
+        if forbidden:
+            raise InvalidArgumentsError(
+                [problem_at(one.path, "additionalProperties", f"{one.name}: no such parameter.") for one in forbidden]
+            )
         if None not in arguments.values():
             return {"arguments": arguments}
         try:

@@ -12,7 +12,7 @@ from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.directory import Directory
 from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts, definition_tokens
 from deltamcp.catalog.meta_tools import MetaTool
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.operation import Operation, normalize_id
 from deltamcp.catalog.operation_resources import OperationResources
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
@@ -118,7 +118,9 @@ class View:
 
     def find(self, name: str) -> Operation | None:
         """Finds an operation by id, with dots or slashes, or by tool name."""
-        return self._by_id.get(name) or self.operations.get(name) or self._by_id.get(name.replace("/", "."))
+        return (
+            self._by_id.get(name) or self.operations.get(name) or self._by_id.get(normalize_id(name).replace("/", "."))
+        )
 
     def absence(self, name: str) -> str:
         """Returns why something of this name or id is not offered; empty if there is no such reason."""

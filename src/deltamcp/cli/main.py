@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from deltamcp.cli.output import PrintableStream, print_error, print_traceback
+from deltamcp.catalog.clean_text import visible_line
+from deltamcp.cli.terminal.output import PrintableStream, print_error, print_traceback
 from deltamcp.errors import (
     CallFailedError,
     ConnectionLostError,
@@ -23,47 +24,49 @@ from deltamcp.errors import (
     ResponseTypeError,
     UnreachableError,
 )
-from deltamcp.runtime.garbage_collection import collection_paused
-from deltamcp.runtime.log_line import LineFormatter
+from deltamcp.runtime.log import LineFormatter
+from deltamcp.runtime.process import collection_paused
 from deltamcp.version import VERSION
 
 
 class Verb(NamedTuple):
     """A command: its module, which is imported only to run it, and its help line.
 
-    The module has `set_up(parser)`, which adds the command's options and sets `run`, and `run(args)`.
+    The module has `set_up(parser)`, which adds the command's options and sets `run`, the function that runs it.
     """
 
     module: str
     help: str
+    set_up: str = "set_up"
+    """The function of the module, where it has several commands."""
     runs_author_code: bool = False
     """Whether the stderr of the command is that of an author's program, which may write what it likes."""
 
 
 VERBS: Mapping[str, Verb] = MappingProxyType(
     {
-        "list": Verb("list_tools", "the tools of any MCP server"),
-        "describe": Verb("describe_tool", "one tool of any MCP server, whole"),
-        "call": Verb("call_tool", "call a tool of any MCP server"),
-        "redeem": Verb("redeem_promise", "the result of a call that a server goes on with"),
-        "resources": Verb("list_resources", "the resources of any MCP server, and its templates"),
-        "read": Verb("read_resource", "read a resource of any MCP server"),
-        "prompts": Verb("list_prompts", "the prompts of any MCP server"),
-        "prompt": Verb("get_prompt", "a prompt of any MCP server, filled in"),
+        "list": Verb("tools", "the tools of any MCP server"),
+        "describe": Verb("tools", "one tool of any MCP server, whole", "set_up_describe"),
+        "call": Verb("call", "call a tool of any MCP server"),
+        "redeem": Verb("redeem", "the result of a call that a server goes on with"),
+        "resources": Verb("resources", "the resources of any MCP server, and its templates"),
+        "read": Verb("resources", "read a resource of any MCP server", "set_up_read"),
+        "prompts": Verb("prompts", "the prompts of any MCP server"),
+        "prompt": Verb("prompts", "a prompt of any MCP server, filled in", "set_up_prompt"),
         "login": Verb("login", "log in to a server that wants it"),
-        "logout": Verb("logout", "forget the login at a server"),
+        "logout": Verb("login", "forget the login at a server", "set_up_logout"),
         "secret": Verb("secret", "put a secret into your keyring, for configurations to name"),
-        "bench": Verb("bench", "measure any server, or this library over a corpus"),
+        "bench": Verb("bench", "measure any server: latency, tokens, bytes"),
         "audit": Verb("audit", "what your servers cost a model now, and would behind the gateway"),
         "gateway": Verb("gateway", "put your servers behind one that costs the model little", runs_author_code=True),
         "install": Verb("install", "put the servers of a host behind the gateway"),
-        "uninstall": Verb("uninstall", "undo install"),
+        "uninstall": Verb("install", "undo install", "set_up_uninstall"),
         "serve": Verb("serve", "run a server written in Python, or an operations.json", runs_author_code=True),
         "approve": Verb("approve", "what changed in the servers behind the gateway, to be approved or rejected"),
         "worker": Verb("worker", "run the promises of a server elsewhere than it serves", runs_author_code=True),
         "dev": Verb("dev", "run a server while you write it, with the MCP Inspector", runs_author_code=True),
         "stats": Verb("stats", "what the gateway saved a model, and what it cost"),
-        "token": Verb("make_token", "make a bearer token for a server of yours"),
+        "token": Verb("token", "make a bearer token for a server of yours"),
         "validate": Verb("validate", "check an operations.json and tell every fault in it"),
         "completion": Verb("completion", "a completion script for your shell"),
     }
@@ -94,10 +97,6 @@ def main(arguments: list[str] | None = None) -> None:
     if words == ["help"]:
         words = ["--help"]
     verb = next((word for word in words if not word.startswith("-")), "")
-    if verb == "bench":
-        from deltamcp.cli.bench import insert_target
-
-        words = insert_target(words)
     with collection_paused():
         args = make_parser([verb]).parse_args(words)
     gc.freeze()  # modules stay, so that no later search needs to look through them
@@ -125,9 +124,16 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(EXIT_FAILED) from None
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells what is wrong with a command in lines of ours: the shell may have put the name of a file into its words."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(visible_line(message))
+
+
 def make_parser(verb_names: Collection[str]) -> argparse.ArgumentParser:
     """Makes the parser with all verbs; only those in `verb_names` get their arguments, because that imports them."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         "delta-mcp",
         description="Token-efficient MCP: look at servers, call, measure and run them.",
         epilog=_EPILOG,
@@ -142,5 +148,5 @@ def make_parser(verb_names: Collection[str]) -> argparse.ArgumentParser:
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks, and stderr"
         )
         if name in verb_names:
-            importlib.import_module(f"deltamcp.cli.{verb.module}").set_up(subparser)
+            getattr(importlib.import_module(f"deltamcp.cli.verbs.{verb.module}"), verb.set_up)(subparser)
     return parser

@@ -1,11 +1,10 @@
 """Answers a server's requests to the client (elicitation, sampling, roots) with the program's callbacks."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from inspect import isawaitable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from deltamcp.client.request_sender import RequestSender
 from deltamcp.context import Elicited
 from deltamcp.errors import FAULTS, Fault, PeerError
 from deltamcp.values import JSON
@@ -19,6 +18,31 @@ OnSampling: TypeAlias = Callable[[dict[str, JSON]], "dict[str, JSON] | str | Awa
 _MAX_INPUT_REQUESTS = 64
 """How many inputs a server may ask for at once; the client answers them concurrently."""
 _UNKNOWN_METHOD = FAULTS[Fault.UNKNOWN_METHOD].handshake
+
+
+class RequestSender(Protocol):
+    """Whoever a request is sent for: answers what the server asks while it performs it, and takes what it logs."""
+
+    @property
+    def owner(self) -> Hashable:
+        """Who it is: a question that names no request is passed on only if all open requests have one owner."""
+        ...
+
+    async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
+        """Returns the result of the server's request.
+
+        Raises:
+            PeerError: there is none; the connection sends this error to the server.
+        """
+        ...
+
+    def log(self, params: dict[str, JSON]) -> Awaitable[None] | None:
+        """Takes the params of `notifications/message`."""
+        ...
+
+    async def detach(self) -> None:
+        """Learns that the server has closed the request's stream early, and that the client reconnects later."""
+        ...
 
 
 class ClientCallbacks:

@@ -7,11 +7,12 @@ from types import TracebackType
 from typing import Any, Unpack, get_args
 
 from deltamcp.catalog.param_headers import ParameterHeader
-from deltamcp.client.callbacks import ClientCallbacks
+from deltamcp.client.callbacks import ClientCallbacks, RequestSender
 from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector
 from deltamcp.client.definitions import Tool
 from deltamcp.client.links.link import ClientLink, message_limits
+from deltamcp.client.links.received_size import DEFAULT_MAX_BYTES
 from deltamcp.client.links.token_source import TokenSource, make_token_source
 from deltamcp.client.lists import ServerLists
 from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo
@@ -19,9 +20,7 @@ from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.part_reader import PartReader
 from deltamcp.client.pending_call import PendingCall
-from deltamcp.client.received_size import DEFAULT_MAX_BYTES
 from deltamcp.client.reply import Reply, call_failed_error
-from deltamcp.client.request_sender import RequestSender
 from deltamcp.client.result_pages import ResultPages
 from deltamcp.client.target import Address, Endpoint, GrpcAddress, InProcessServer, Program, Target, parse_target
 from deltamcp.client.tool_caller import ToolCaller
@@ -202,9 +201,15 @@ class DeltaClient:
         return [definition.copy() for definition in await self._lists.definitions(names)]
 
     async def fetch_tools(self) -> list[dict[str, JSON]]:
-        """Returns the definitions of all tools, fetched now. The client does not keep them."""
-        fetched = await self._lists.fetch_tools()
+        """Returns the definitions of all tools, fetched now: of the operations, where a server of this library lists
+        meta-tools in their place. The client does not keep them."""
+        fetched = await self._lists.fetch_operations()
         return [fetched.definitions[tool.name].raw for tool in fetched.index if tool.name in fetched.definitions]
+
+    @property
+    def operation_ids(self) -> Mapping[str, str]:
+        """By tool name, the ids in the tree of the server's operations that `fetch_tools` found."""
+        return self._lists.operation_ids
 
     async def call(self, name: str, /, **arguments: JSON) -> JSON:
         """Calls a tool and returns its result as a value.

@@ -12,10 +12,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from deltamcp.catalog.param_headers import ParameterHeader
-from deltamcp.client.callbacks import ClientCallbacks
+from deltamcp.client.callbacks import ClientCallbacks, RequestSender
 from deltamcp.client.dialect import UNNEGOTIATED, ClientDialect
 from deltamcp.client.links.link import ClientLink, UnaddressedError, peer_error
-from deltamcp.client.request_sender import RequestSender
 from deltamcp.dialects.methods import LOG_LEVELS
 from deltamcp.dialects.modern import LOG_LEVEL_KEY, SUBSCRIPTION_KEY
 from deltamcp.errors import FAULTS, ArgumentsError, ClientError, ConnectionLostError, Fault, PeerError

@@ -6,18 +6,17 @@ A request that is not repeatable is sent again only if the server certainly did 
 import asyncio
 import math
 import random
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 from deltamcp.catalog.param_headers import ParameterHeader
-from deltamcp.client.callbacks import ClientCallbacks
+from deltamcp.client.callbacks import ClientCallbacks, RequestSender
 from deltamcp.client.connection import ClientConnection, OnNotification, OnProgress
 from deltamcp.client.links.link import ClientLink, RefusedForNowError
 from deltamcp.client.links.token_source import UserNeededError
 from deltamcp.client.negotiation import ClientProfile, ServerInfo, negotiate
-from deltamcp.client.request_sender import RequestSender
-from deltamcp.client.trace_context import add_trace_context
 from deltamcp.errors import (
     ClientError,
     ConnectionLostError,
@@ -426,3 +425,15 @@ def _backoff_seconds(attempt: int) -> float:
     if attempt == 0:
         return 0.0
     return min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2.0**attempt) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+def add_trace_context(meta: Mapping[str, JSON]) -> Mapping[str, JSON]:
+    """Returns a request's `_meta` with the current trace context, if the program uses OpenTelemetry and has one."""
+    if "opentelemetry.trace" not in sys.modules:
+        return meta
+    from opentelemetry import propagate
+
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    known: dict[str, JSON] = {key: carrier[key] for key in ("traceparent", "tracestate", "baggage") if key in carrier}
+    return {**known, **meta} if known else meta

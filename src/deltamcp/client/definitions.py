@@ -10,7 +10,7 @@ from deltamcp.catalog import param_headers, prose
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.param_headers import ParameterHeader
-from deltamcp.client.received_size import size_of
+from deltamcp.client.links.received_size import size_of
 from deltamcp.errors import ConfigurationError
 from deltamcp.results import reference
 from deltamcp.values import JSON, PROMISES_KEY

@@ -1,13 +1,14 @@
 """Fetches a server's lists on demand, in as few requests as the server allows, and caches the tools."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from deltamcp.client.connector import Connector
 from deltamcp.client.definitions import Definition, ParsedTools, Tool, ToolCache
-from deltamcp.client.received_size import TotalSize
+from deltamcp.client.links.received_size import TotalSize
 from deltamcp.errors import FAULTS, ClientError, Fault, PeerError
 from deltamcp.values import JSON, Era
 from deltamcp.wire import jsonrpc
@@ -24,6 +25,8 @@ _MAX_REASONS = 3
 """For how many of the tools that it leaves out the client logs why."""
 _MAX_DESCRIBED_AT_ONCE = 64
 """How many requests the client sends at once to a server that describes one tool per request."""
+_MAX_ATTEMPTS = 3
+"""How often the client fetches the definitions of a list that changes meanwhile."""
 _FOREVER = float("inf")
 _MAX_TTL_MS = 10**12
 _MAX_SUGGESTIONS = 3
@@ -50,6 +53,8 @@ class ServerLists:
         """By method, for how many seconds the server says that the list is valid which was fetched last."""
         self.continue_tool: str | None = None
         """The name of the server's `continue` tool, if a reply has told it."""
+        self.operation_ids: Mapping[str, str] = {}
+        """The ids that the server's last manifest gave, by tool name, where they differ."""
 
     def cached_definition(self, name: str) -> Definition | None:
         return self._tool_cache.cached_definition(name)
@@ -119,6 +124,15 @@ class ServerLists:
         return (self._connector.server.progressive or {}).get("manifest") is True
 
     async def _describe(self, names: list[str]) -> None:
+        async for definitions in self._definition_batches(names):
+            self._tool_cache.store_definitions(definitions)
+
+    async def _definition_batches(self, names: Sequence[str]) -> AsyncGenerator[list[JSON], None]:
+        """Yields the definitions of tools, as many at a time as one request may ask for.
+
+        Raises:
+            UnknownToolError: the server has no such tool.
+        """
         settings: Any = (self._connector.server.progressive or {}).get("describe")
         max_names = settings.get("maxNames") if isinstance(settings, dict) else None
         total = TotalSize("The answer to tools/describe", self._max_bytes)
@@ -128,7 +142,7 @@ class ServerLists:
                 batch = names[start : start + _MAX_DESCRIBED_AT_ONCE]
                 definitions = await asyncio.gather(*map(self._describe_one, batch))
                 total.add(jsonrpc.encode(definitions))
-                self._tool_cache.store_definitions(definitions)
+                yield [*definitions]
             return
         for start in range(0, len(names), max_names):
             batch = names[start : start + max_names]
@@ -141,7 +155,7 @@ class ServerLists:
                 raise
             total.add(jsonrpc.encode(result))
             tools = result.get("tools")
-            self._tool_cache.store_definitions(tools if isinstance(tools, list) else [])
+            yield tools if isinstance(tools, list) else []
 
     async def _describe_one(self, name: str) -> dict[str, JSON]:
         try:
@@ -188,10 +202,42 @@ class ServerLists:
         for start in range(0, len(items), _MAX_TOOLS_AT_ONCE):
             parsed.add(items[start : start + _MAX_TOOLS_AT_ONCE])
             await asyncio.sleep(0)
+        self._tell_left_out(parsed)
+        return parsed
+
+    @staticmethod
+    def _tell_left_out(parsed: ParsedTools) -> None:
         for reason in parsed.left_out[:_MAX_REASONS]:
             logger.warning("a tool was left out of the list: %s", reason)
         if len(parsed.left_out) > _MAX_REASONS:
             logger.warning("%d more tools were left out of the list", len(parsed.left_out) - _MAX_REASONS)
+
+    async def fetch_operations(self) -> ParsedTools:
+        """Fetches the definitions of all that the server can call, and does not keep them.
+
+        A server with a manifest may list meta-tools in place of its operations, which the manifest names.
+        """
+        if not (self._has_tools and self._has_manifest):
+            return await self.fetch_tools()
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            try:
+                return await self._fetch_named_by_manifest()
+            except UnknownToolError:  # it was removed meanwhile
+                if attempt == _MAX_ATTEMPTS:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _fetch_named_by_manifest(self) -> ParsedTools:
+        entries = [entry for entry in await self.fetch_all("tools/manifest", "entries") if isinstance(entry, dict)]
+        names = [name for entry in entries if isinstance(name := entry.get("name"), str) and name]
+        parsed = ParsedTools(are_definitions=True, mirrors_arguments=self._connector.mirrors_arguments)
+        async with contextlib.aclosing(self._definition_batches(names)) as batches:
+            async for definitions in batches:
+                parsed.add(definitions)
+        self._tell_left_out(parsed)
+        self.operation_ids = {
+            str(entry["name"]): id_ for entry in entries if "name" in entry and isinstance(id_ := entry.get("id"), str)
+        }
         return parsed
 
     @property

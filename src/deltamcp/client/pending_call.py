@@ -1,4 +1,4 @@
-"""`PendingCall`: a call that the server goes on with after its reply."""
+"""`PendingCall`: a call that the server goes on with after its reply, be it a promise of MCP-lite or a task of MCP."""
 
 import asyncio
 import logging
@@ -6,13 +6,14 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from inspect import isawaitable
-from typing import Any
+from typing import Any, Protocol
 
-from deltamcp.client.call_state import CallState
+from msgspec import Struct
+
 from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.connection import OnProgress
+from deltamcp.client.connector import Connector
 from deltamcp.client.links.link import peer_error
-from deltamcp.client.promise_protocols import PromiseProtocol
 from deltamcp.client.reply import Reply
 from deltamcp.errors import (
     ClientError,
@@ -23,8 +24,16 @@ from deltamcp.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from deltamcp.values import JSON
+from deltamcp.values import JSON, Era
 
+_FINAL = frozenset({"completed", "failed", "cancelled"})
+_MAX_RETRY_MS = 3_600_000
+_MAX_TOKEN_CHARS = 4096
+"""The client sends the token with every question, over HTTP also in a header; servers of this library have 31."""
+_MAX_PROGRESS = 1e300
+"""Larger numbers cannot be computed with, and say nothing."""
+_REPLY_SECONDS = 30.0
+"""How long an answer may take beyond the time that the client asks the server to wait."""
 logger = logging.getLogger("deltamcp")
 
 _WAIT_SECONDS = 20.0
@@ -45,6 +54,184 @@ _BUSY_REASONS = ("RATE_LIMITED", "OVERLOADED", "SERVER_SHUTDOWN")
 
 ReadResult = Callable[[dict[str, JSON]], Awaitable[Reply]]
 """Makes the reply of a result as the server sent it."""
+
+
+class CallState(Struct, frozen=True):
+    """A call as it was when the server last told."""
+
+    token: str | None
+    """Names the call at its server; None if the server answered at once."""
+    status: str
+    """`queued`, `working`, `input_required`, `cancelling`; at the end `completed`, `failed` or `cancelled`."""
+    progress: float | None = None
+    total: float | None = None
+    message: str | None = None
+    retry_seconds: float | None = None
+    """How soon the server wants to be asked again; None if it does not say."""
+    questions: dict[str, JSON] = {}
+    """The questions of the call that wait for an answer, by their keys."""
+    result: dict[str, JSON] | None = None
+    error: dict[str, JSON] | None = None
+    """The JSON-RPC error with which the call ended."""
+
+    def __repr__(self) -> str:
+        """Leaves the token out, which is a secret, and the result, which may be large."""
+        return f"<CallState {self.status!r:.40}, progress {self.progress} of {self.total}>"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the call has ended."""
+        return self.status in _FINAL
+
+
+def ended_state(result: dict[str, JSON], token: str | None = None) -> CallState:
+    """Returns the state of a call that ended with this result."""
+    error = result.get("error")
+    is_cancelled = isinstance(error, dict) and error.get("code") == ToolErrorCode.CANCELLED
+    return CallState(token, "cancelled" if is_cancelled else "completed", result=result)
+
+
+def parse_task(task: Any) -> CallState:
+    """Reads a task of MCP 2025-11-25 or 2026-07-28.
+
+    Raises:
+        ClientError: this is none.
+    """
+    token = task.get("taskId") if isinstance(task, dict) else None
+    if not isinstance(token, str) or not token:
+        raise ClientError("The server goes on with the call, and gives no id to ask for it by.")
+    if len(token) > _MAX_TOKEN_CHARS:
+        raise ClientError(f"The server goes on with the call, under an id of more than {_MAX_TOKEN_CHARS} characters.")
+    status, message, questions = task.get("status"), task.get("statusMessage"), task.get("inputRequests")
+    retry_ms = task.get("pollIntervalMs", task.get("pollInterval"))
+    result, error = task.get("result"), task.get("error")
+    return CallState(
+        token,
+        status if isinstance(status, str) else "working",
+        _number(task.get("progress")),
+        _number(task.get("total")),
+        message if isinstance(message, str) else None,
+        min(max(retry_ms, 0), _MAX_RETRY_MS) / 1000 if isinstance(retry_ms, int | float) else None,
+        questions if isinstance(questions, dict) else {},
+        result if isinstance(result, dict) else None,
+        error if isinstance(error, dict) else None,
+    )
+
+
+def _number(value: JSON) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if -_MAX_PROGRESS <= value <= _MAX_PROGRESS else None  # which no NaN is
+
+
+class PromiseProtocol(Protocol):
+    """Asks one server for calls by their tokens."""
+
+    waits: bool
+    """Whether `poll` has the server wait for a change."""
+
+    async def poll(self, token: str, wait_seconds: float) -> CallState:
+        """Returns the state of a call, with its result if it has ended; questions of it may be answered meanwhile.
+
+        Raises:
+            PeerError: the server knows no such call, or the call ended with this error.
+        """
+
+    async def status(self, token: str) -> CallState:
+        """Returns the state of a call at once, perhaps without its result."""
+
+    async def answer(self, token: str, responses: dict[str, JSON]) -> CallState | None:
+        """Answers questions of a call; returns its state if the server tells that."""
+
+    async def cancel(self, token: str) -> CallState | None:
+        """Has the server cancel a call; returns its state if the server tells that."""
+
+
+class RedeemedPromises:
+    """Promises of MCP-lite, whose tool `redeem` does everything."""
+
+    waits = True
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+
+    async def poll(self, token: str, wait_seconds: float) -> CallState:
+        return await self._redeem(token, {"wait_ms": round(wait_seconds * 1000)}, timeout=wait_seconds + _REPLY_SECONDS)
+
+    async def status(self, token: str) -> CallState:
+        return await self._redeem(token, {"action": "status"})
+
+    async def answer(self, token: str, responses: dict[str, JSON]) -> CallState:
+        return await self._redeem(token, {"input": responses})
+
+    async def cancel(self, token: str) -> CallState:
+        return await self._redeem(token, {"action": "cancel"})
+
+    async def _redeem(self, token: str, options: dict[str, JSON], timeout: float = _REPLY_SECONDS) -> CallState:
+        params = {"name": "redeem", "arguments": {"promise": token, **options}}
+        result = await self._connector.request("tools/call", params, timeout=timeout)
+        return parse_task(result) if result.get("resultType") == "task" else ended_state(result, token)
+
+
+class ModernTasks:
+    """Tasks of MCP 2026-07-28 (SEP-2663): `tasks/get` has everything, and answers at once."""
+
+    waits = False
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+
+    async def poll(self, token: str, wait_seconds: float) -> CallState:
+        return parse_task(await self._connector.request("tasks/get", {"taskId": token}, timeout=_REPLY_SECONDS))
+
+    async def status(self, token: str) -> CallState:
+        return await self.poll(token, 0.0)
+
+    async def answer(self, token: str, responses: dict[str, JSON]) -> None:
+        params = {"taskId": token, "inputResponses": responses}
+        await self._connector.request("tasks/update", params, timeout=_REPLY_SECONDS)
+
+    async def cancel(self, token: str) -> None:
+        await self._connector.request("tasks/cancel", {"taskId": token}, timeout=_REPLY_SECONDS)
+
+
+class HandshakeTasks:
+    """Tasks of MCP 2025-11-25: the result is apart from the status, and the server asks while it is waited for."""
+
+    waits = False
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+
+    async def poll(self, token: str, wait_seconds: float) -> CallState:
+        state = await self.status(token)
+        if state.status in ("input_required", "completed", "failed"):
+            # It waits until the call has ended, and the server asks meanwhile (2025-11-25, "Input Required Status").
+            return ended_state(await self._connector.request("tasks/result", {"taskId": token}), token)
+        return state
+
+    async def status(self, token: str) -> CallState:
+        return parse_task(await self._connector.request("tasks/get", {"taskId": token}, timeout=_REPLY_SECONDS))
+
+    async def answer(self, token: str, responses: dict[str, JSON]) -> None:
+        raise AssertionError("tasks of 2025-11-25 tell no questions")
+
+    async def cancel(self, token: str) -> CallState:
+        return parse_task(await self._connector.request("tasks/cancel", {"taskId": token}, timeout=_REPLY_SECONDS))
+
+
+def promise_protocol(connector: Connector) -> PromiseProtocol:
+    """Returns the protocol by which the server goes on with calls.
+
+    Raises:
+        ClientError: the server speaks a protocol without that.
+    """
+    server = connector.server
+    if server.is_lite:
+        return RedeemedPromises(connector)
+    if server.is_delta:
+        raise ClientError("The server speaks the original Delta-MCP, in which a call ends with its reply.")
+    return ModernTasks(connector) if server.era is Era.MODERN else HandshakeTasks(connector)
 
 
 class PendingCall:

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import Any
 
-from deltamcp.client.received_size import BYTES_PER_VALUE
+from deltamcp.client.links.received_size import BYTES_PER_VALUE
 from deltamcp.client.reply import Reply
 from deltamcp.deltas.delta import apply_delta
 from deltamcp.deltas.edits import InvalidDeltaError

@@ -250,11 +250,11 @@ def _parse_text(text: str) -> Endpoint:
         return _serve_file(text)
     file, mark, name = text.rpartition("#")
     if mark and file.endswith(_CONFIGURATION_SUFFIXES):
-        from deltamcp.client.configs import files
+        from deltamcp.hosts import files
 
         return parse_entry(files.find_entry(Path(file).expanduser(), name))
     if text.endswith(_CONFIGURATION_SUFFIXES):
-        from deltamcp.client.configs import files
+        from deltamcp.hosts import files
 
         path = Path(text).expanduser()
         return _serve_file(text) if files.is_operations_file(path) else parse_entry(files.find_only_entry(path))

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from deltamcp.client.call_state import CallState, ended_state, parse_task
 from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector
@@ -18,8 +17,7 @@ from deltamcp.client.lists import ServerLists
 from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.part_reader import PartReader
-from deltamcp.client.pending_call import PendingCall
-from deltamcp.client.promise_protocols import promise_protocol
+from deltamcp.client.pending_call import CallState, PendingCall, ended_state, parse_task, promise_protocol
 from deltamcp.client.reply import Reply, ToolCall
 from deltamcp.client.result_cache import ResultCache
 from deltamcp.deltas.edits import InvalidDeltaError as UnreadableError

@@ -37,8 +37,8 @@ def policy_for_call(
 ) -> ResolvedPolicy | None:
     """Returns the policy of a call; None if the result is sent as it is.
 
-    It is if the tool says so and the request asks for no part of it, or if neither server, tool nor request sets a
-    policy.
+    It is if the tool says so and the request asks for no part of it, if neither server, tool nor request sets a policy,
+    or if the request says that its sender fits the result itself.
 
     Raises:
         UsageError: the policy in the request is invalid, or the server cannot follow it.
@@ -47,7 +47,9 @@ def policy_for_call(
     if override is None and META_KEY not in terms.meta:
         return policy
     requested = requested_policy(terms.meta)
-    if requested is not None:
+    if requested is not None and requested.whole:
+        policy = None
+    elif requested is not None:
         if view.meta_tool_name(MetaTool.CONTINUE) in view.operations:
             raise UsageError(
                 f"This server has its own tool {view.meta_tool_name(MetaTool.CONTINUE)}, so it cannot cut results."
@@ -58,7 +60,8 @@ def policy_for_call(
         if own is not None and (own.deltas is False or own.dedup is False):
             deltas = own.deltas if own.deltas is False else policy.deltas
             policy = replace(policy, deltas=deltas, dedup=own.dedup or False)
-    if override is None or (operation.results is False and override.policy == _NOTHING_ASKED and policy is None):
+    passes = operation.results is False or (requested is not None and requested.whole)
+    if override is None or (passes and override.policy == _NOTHING_ASKED and policy is None):
         return policy  # a result that passes as it is has no note either
     policy = override_policy(override.policy, policy or view.resolved_policy)
     return reserve_note(policy, override.note) if override.note else policy

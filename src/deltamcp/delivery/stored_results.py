@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from deltamcp import tokens
+from deltamcp.delivery.kept_results import KeptResults
 from deltamcp.deltas.root import SHORT_DIGITS, root_digits
 from deltamcp.errors import MissingScopesError, UsageError
 from deltamcp.limits import Limits
@@ -103,6 +104,10 @@ class StoredResults:
         self._tool = tool
         self._opened: OrderedDict[tuple[str, str], _OpenedResult] = OrderedDict()
         self._next_full_log = 0.0
+        self.kept: KeptResults | None = None
+        """Where results of the local user outlive this process, too."""
+        self.lost_advice = ""
+        """A sentence for the local user who asks for a result that is lost."""
 
     @property
     def idle_seconds(self) -> float:
@@ -131,19 +136,43 @@ class StoredResults:
             for name in names:
                 handle = self.handle(name)
                 head, shown = await make(handle)  # called again in the rare case that the handle is taken
-                packed = pack_result(replace(head, origin=origin.name, scopes=tuple(sorted(origin.scopes))), data)
+                head = replace(head, origin=origin.name, scopes=tuple(sorted(origin.scopes)))
+                packed = pack_result(head, data)
                 lifetimes = self._lifetimes_for(caller)
+                kept = self.kept if caller.principal is LOCAL and (root is None or head.is_part) else None
+                if kept is not None and not await self._keep(kept, name, head, data):
+                    continue
                 if await self._store.add(self._owner(caller), name, packed, *lifetimes, self._account(caller)):
                     if root is not None and not named_by_root:
                         await self.remember(root.note_name(caller), name.encode(), caller)
+                    self._opened.pop((self._owner(caller), name), None)
                     return handle, shown
                 if root is not None and named_by_root and await self._holds(name, root.root, caller):
                     await self._store.put(self._owner(caller), name, packed, *lifetimes, self._account(caller))
                     self._opened.pop((self._owner(caller), name), None)
                     return handle, shown
+                if kept is not None:
+                    await kept.delete(name)
         except StoreError as error:
             self._log_failure("a result could not be stored, so its caller gets only a part: %s", error)
         return None, (await make(None))[1]
+
+    async def _keep(self, kept: KeptResults, name: str, head: StoredHeader, data: str | bytes) -> bool:
+        """Has a result outlive this process; returns False if the name is that of another one.
+
+        It is kept without its root: a later process has sent nobody what a delta of it would need.
+        """
+        packed = pack_result(replace(head, root="", deltas=0), data)
+        try:
+            if await kept.add(name, packed):
+                return True
+            found = await kept.get(name)
+            if found is None or _data(found) != _data(packed):
+                return False
+            await kept.replace(name, packed)
+        except StoreError as error:
+            self._log_failure("a result is lost when this process ends: %s", error)
+        return True
 
     async def _peek(self, name: str, caller: Caller) -> StoredResult | None:
         """Returns the result under a name, whether the caller may read it or not, and does not keep it open."""
@@ -213,9 +242,9 @@ class StoredResults:
         for stale in [key for key, opened in self._opened.items() if opened.until <= now]:
             del self._opened[stale]
         if key not in self._opened:
-            found = await self._load(*key)
+            found = await self._load(*key) or await self._load_kept(name, caller)
             if found is None:
-                raise _nothing_kept(name)
+                raise self._nothing_kept(name, caller)
             self._opened[key] = _OpenedResult(found, account, now + self._open_seconds)
         self._opened.move_to_end(key)
         opened = self._opened[key].result
@@ -224,16 +253,28 @@ class StoredResults:
         if missing:
             # To a caller that nobody vouches for, what it may not call does not exist.
             raise (
-                MissingScopesError(opened.origin, missing) if caller.principal.is_authenticated else _nothing_kept(name)
+                MissingScopesError(opened.origin, missing)
+                if caller.principal.is_authenticated
+                else self._nothing_kept(name, caller)
             )
         return opened
 
     async def _load(self, owner: str, name: str) -> StoredResult | None:
-        packed = await self._store.get(owner, name)
-        try:
-            return None if packed is None else StoredResult(packed)
-        except msgspec.DecodeError:  # written by another version of this program
+        return _read(await self._store.get(owner, name))
+
+    async def _load_kept(self, name: str, caller: Caller) -> StoredResult | None:
+        """Returns a result of an earlier process, which has no root."""
+        if self.kept is None or caller.principal is not LOCAL:
             return None
+        try:
+            return _read(await self.kept.get(name))
+        except StoreError as error:
+            self._log_failure("a result of an earlier process cannot be read: %s", error)
+            return None
+
+    def _nothing_kept(self, name: str, caller: Caller) -> UsageError:
+        lost = f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again."
+        return UsageError(f"{lost} {self.lost_advice}" if self.lost_advice and caller.principal is LOCAL else lost)
 
     def _close_excess(self, account: str) -> None:
         """Closes the results that were unused for longest: first those of an account above its share, then any.
@@ -330,5 +371,13 @@ def _random_group() -> str:
     return f"{letters}{secrets.randbelow(1000):03}"
 
 
-def _nothing_kept(name: str) -> UsageError:
-    return UsageError(f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again.")
+def _read(packed: bytes | None) -> StoredResult | None:
+    try:
+        return None if packed is None else StoredResult(packed)
+    except msgspec.DecodeError:  # written by another version of this program
+        return None
+
+
+def _data(packed: bytes) -> memoryview:
+    """Returns a packed result without its header."""
+    return memoryview(packed)[4 + int.from_bytes(packed[:4]) :]

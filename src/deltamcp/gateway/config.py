@@ -110,6 +110,8 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     """Whether results of servers that do not say otherwise are searched for the values of their entries."""
     savings: bool = False
     """Whether every result says in its `_meta` what it would have cost a model and does cost."""
+    keep_results: bool = False
+    """Whether results that the gateway stores over stdio outlive its process, for an hour, in the user's folder."""
 
     public_url: str = ""
     """The address at which browsers reach the gateway, for the logins of its users at servers behind it; by default

@@ -16,15 +16,15 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp.catalog.clean_text import visible_line
-from deltamcp.client.configs import files
-from deltamcp.client.configs.entries import normalize_entry
-from deltamcp.client.configs.files import ConfiguredServer
-from deltamcp.client.configs.hosts import Machine
-from deltamcp.client.configs.variables import VariableExpander
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_faults import ConfigFaults
-from deltamcp.gateway.installation.host_entry import starts_gateway
+from deltamcp.hosts import files
+from deltamcp.hosts.entries import normalize_entry
+from deltamcp.hosts.files import ConfiguredServer
+from deltamcp.hosts.host_entry import started_configurations, starts_gateway
+from deltamcp.hosts.hosts import Machine
+from deltamcp.hosts.variables import VariableExpander
 from deltamcp.results.policy import ResultPolicy
 
 DEFAULT_RESULTS = ResultPolicy(max_tokens=20_000)
@@ -200,10 +200,39 @@ def _make_upstreams(
     for server in servers:
         shown = visible_line(server.name)
         hidden = None if shown == server.name else _HIDDEN_NAME  # logs and questions name it
-        reason = hidden or server.skip_reason or (_ITSELF if starts_gateway(server.entry) else None)
+        reason = hidden or server.skip_reason or (_ITSELF if _leads_back(server.entry, server.path) else None)
         if reason is None:
             given = {**defaults, **options.get(server.name, {})}
             upstreams.append(UpstreamConfig(name=server.name, entry=server.entry, filled=server.filled, **given))
         else:
             skipped.append(SkippedServer(shown, reason))
     return upstreams, skipped
+
+
+def _leads_back(entry: Mapping[str, Any], *above: Path) -> bool:
+    """Whether a server is a gateway that starts one of those above it again, by their files, or may do so.
+
+    One that names no file that is there may start the user's own.
+    """
+    if not starts_gateway(entry):
+        return False
+    paths = started_configurations(entry)
+    if not paths or {path.resolve() for path in above}.intersection(paths):
+        return True
+    return any(_leads_back(started, *above, path) for path in paths for started in _started_entries(path))
+
+
+def _started_entries(path: Path) -> list[dict[str, Any]]:
+    """Returns the entries of a gateway's file and of those that it includes; none of a file that cannot be read."""
+    try:
+        document: Any = files.read_document(path)
+        if path.suffix != ".toml" or not isinstance(document, dict) or "mcp_servers" in document:
+            return [server.entry for server in files.read_servers(path)]
+        include, tables = document.get("include", []), document.get("servers", {})
+        paths = [
+            path.parent / Path(str(text)).expanduser() for text in ([include] if isinstance(include, str) else include)
+        ]
+        own = [table for table in tables.values() if isinstance(table, dict)] if isinstance(tables, dict) else []
+        return [*own, *(server.entry for included in paths for server in files.read_servers(included))]
+    except ConfigurationError:
+        return []

@@ -17,6 +17,7 @@ from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.resource import MAX_URI_CHARS
 from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.delivery.kept_results import KeptResults
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.catalogue_cache import CatalogueCache, StoredContentLines
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
@@ -33,12 +34,13 @@ from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamItems, Upstre
 from deltamcp.gateway.upstream_resources import ResourceClaims, UnlistedResources, UpstreamResource
 from deltamcp.gateway.upstream_status import status_resource, upstream_figures
 from deltamcp.limits import Limits
+from deltamcp.promises.runner import QUEUE_MODULES
 from deltamcp.runtime.change_hub import Change, OwnChange
 from deltamcp.runtime.computations import Computations
-from deltamcp.runtime.garbage_collection import collection_paused
+from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.process import collection_paused
 from deltamcp.runtime.seal import Seal
-from deltamcp.runtime.secret_filter import secrets_left_out
-from deltamcp.runtime.user_folders import user_folder
+from deltamcp.runtime.secrets import secrets_left_out
 from deltamcp.server import DeltaServer
 from deltamcp.upstreams.logins.login_upstream import LoginUpstream
 from deltamcp.upstreams.logins.sealed_logins import KEEP_SECONDS, SealedLogins
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 
 _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
 """The names of tools that the server itself may have."""
+
+_LOST_ADVICE = "With keep_results = true in its gateway.toml, the gateway keeps results when it is started anew."
 
 _APPROVALS_SECONDS = 2.0
 """Between two looks at whether the user approved something."""
@@ -211,6 +215,10 @@ class Gateway:
     async def _run(self, server: DeltaServer) -> AsyncIterator[None]:
         if self._config.savings:
             server.engine.report_savings()
+        server.engine.lifespan.first_modules |= self._first_modules()
+        kept = self._kept_results()
+        server.engine.stored_results.kept = kept
+        server.engine.stored_results.lost_advice = _LOST_ADVICE if kept is None else ""
         for upstream in self.upstreams.values():
             upstream.open()
         server.engine.own_figures = functools.partial(upstream_figures, self.upstreams.values())
@@ -228,7 +236,12 @@ class Gateway:
                     self._tell_principals_apart()
                 await self._offer()
             with secrets_left_out(self.redact):
-                async with self._known.running(), self._following_approvals(), self._subscriptions().running():
+                async with (
+                    self._known.running(),
+                    self._following_approvals(),
+                    self._subscriptions().running(),
+                    contextlib.nullcontext() if kept is None else kept.swept(),
+                ):
                     await self._known.wait_for_unseen(self._config.wait_seconds)
                     yield
         finally:
@@ -237,8 +250,26 @@ class Gateway:
                 self._principals.close()
             await asyncio.gather(*(upstream.close() for upstream in self.upstreams.values()))
             self._guard.close()
+            if kept is not None:
+                await kept.close()
             if self._ledger is not None:
                 await asyncio.to_thread(self._ledger.close)
+
+    def _first_modules(self) -> set[str]:
+        """Returns what first calls import: the client, and the queue if tools that come later may give promises."""
+        names = {"deltamcp.client.client", "deltamcp.upstreams.upstream_task"}
+        for config in self._config.upstreams:
+            names.add(f"deltamcp.client.links.{'process' if 'command' in config.entry else 'http'}")
+        if can_queue_promises() and any(config.promise != "never" for config in self._config.upstreams):
+            names |= QUEUE_MODULES
+        return names
+
+    def _kept_results(self) -> KeptResults | None:
+        """Returns where results outlive this process: for the same configuration in the same working folder."""
+        if not self._config.keep_results:
+            return None
+        identity = msgspec.json.encode([self._config, str(Path.cwd())], order="sorted")
+        return KeptResults(identity, self.server.engine.limits)
 
     def _tell_principals_apart(self) -> None:
         """Has each principal see what upstreams list with its own login."""

@@ -5,11 +5,13 @@ same servers have the same names in every process. Pure: does no I/O.
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from deltamcp.catalog.operation import ID_SEGMENT
+from deltamcp.catalog.operation import is_id_character, is_id_segment
+from deltamcp.gateway.trust.lookalikes import latin
 from deltamcp.wire.digest import sha256_digest
 
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_.\-]")
@@ -17,7 +19,11 @@ _MAX_NAME_CHARS = 128
 """Both MCP 2025-11-25, "Tool Names"."""
 _MAX_MADE_CHARS = 64
 """The longest name that the gateway makes itself: the APIs of models take no longer ones."""
+_MAX_PATH_CHARS = 256
+"""The longest path of an operation below its upstream; the tree has a level for each part of it."""
 _SUFFIX_CHARS = 6
+_WORD = re.compile(r"[^\s_.\-]*[^\x00-\x7f][^\s_.\-]*")
+"""A word with a letter that is not ASCII."""
 
 
 class NamedItem(NamedTuple):
@@ -29,27 +35,72 @@ class NamedItem(NamedTuple):
     """The name that the item is to have, without a prefix."""
 
 
-def id_segment(text: str) -> str:
-    """Returns a text as a part of an id: `ID_SEGMENT` says what that may have."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:_MAX_MADE_CHARS] or "x"
+def id_segment(text: str, otherwise: str = "x") -> str:
+    """Returns a text as a part of an id, or `otherwise` if nothing of it can be; `is_id_segment` says what can.
 
-
-def distinct_segments(texts: Sequence[str], reserved: Collection[str] = ()) -> list[str]:
-    """Returns different parts of ids for different texts.
-
-    A text that can be a part of an id is that part. Of others that become equal each gets a suffix of its own.
+    A word with Latin letters keeps no others that look like them.
     """
-    exact = {text for text in texts if ID_SEGMENT.fullmatch(text) and text not in reserved}
-    sharing = Counter(id_segment(text) for text in {*texts} - exact)
+    if not text.isascii():
+        text = _WORD.sub(lambda word: _without_disguise(word[0]), unicodedata.normalize("NFKC", text))
+        text = "".join(char if is_id_character(char) else " " for char in text)
+        text = text[next((place for place, char in enumerate(text) if char.isalnum()), len(text)) :]
+    return re.sub(r"[^\w-]+" if text.isascii() else r"\s+", "-", text).strip("-_")[:_MAX_MADE_CHARS] or otherwise
+
+
+def ascii_segment(text: str) -> str:
+    """Returns a text as a part of a name: as of an id, with ASCII letters alone."""
+    return id_segment(_without_accents(id_segment(text)).encode("ascii", "replace").decode())
+
+
+def _without_accents(text: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", text)
+    return "".join(char for char in decomposed if not unicodedata.combining(char))
+
+
+def _without_disguise(word: str) -> str:
+    """Returns a word without letters of other scripts if it has Latin ones and reads as if it had no others."""
+    foreign = {char for char in word if char.isalpha() and not unicodedata.name(char, "").startswith("LATIN ")}
+    is_disguised = foreign and latin(word).isascii() and any(char.isalpha() and char not in foreign for char in word)
+    return "".join(" " if char in foreign else char for char in word) if is_disguised else word
+
+
+def distinct_segments(
+    texts: Sequence[str], reserved: Collection[str] = (), segment: Callable[[str], str] = id_segment
+) -> list[str]:
+    """Returns different parts of ids, or with `segment=ascii_segment` of names, for different texts.
+
+    A text that can be such a part is that part. Of others that become equal each gets a suffix of its own.
+    """
+    exact = {text for text in texts if _is_made(text, segment)} - {*reserved}
+    sharing = Counter(segment(text) for text in {*texts} - exact)
     used = exact | {*reserved}
     segments: dict[str, str] = {text: text for text in exact}
     for text in dict.fromkeys(texts):
         if text not in segments:
-            cleaned = id_segment(text)
+            cleaned = segment(text)
             is_free = sharing[cleaned] == 1 and cleaned not in used
             segments[text] = cleaned if is_free else _with_suffix(cleaned, text, "-", used.__contains__)
             used.add(segments[text])
     return [segments[text] for text in texts]
+
+
+def _is_made(text: str, segment: Callable[[str], str]) -> bool:
+    """Returns whether a text is a part of an id, or of a name, as `segment` makes it."""
+    return is_id_segment(text) and (text.isascii() or segment(text) == text)
+
+
+def distinct_paths(names: Sequence[str], paths: Sequence[str]) -> list[str]:
+    """Returns different ends of ids for operations of one upstream.
+
+    That is the path which the operation has there, if it is one of the tree and the first of its kind; else the name.
+    """
+    first: dict[str, int] = {}
+    for place, path in enumerate(paths):
+        if path and len(path) <= _MAX_PATH_CHARS and all(_is_made(part, id_segment) for part in path.split(".")):
+            first.setdefault(path, place)
+    others = [place for place, path in enumerate(paths) if first.get(path) != place]
+    segments = dict(zip(others, distinct_segments([names[place] for place in others], first), strict=True))
+    return [segments.get(place, path) for place, path in enumerate(paths)]
 
 
 def distinct_names(
@@ -78,7 +129,7 @@ def distinct_names(
 
 def _fit(name: str, item: NamedItem, max_chars: int) -> str:
     """Returns a name that hosts take; if letters had to go it has a suffix that tells it from names like it."""
-    cleaned = _FORBIDDEN.sub("_", name)
+    cleaned = _FORBIDDEN.sub("_", _without_accents(name))
     if name.isascii() and cleaned.strip("_") and len(cleaned) <= max_chars:
         return cleaned
     return _with_suffix(cleaned.strip("_") or "x", f"{item.upstream}\0{item.name}", "_", lambda _: False)

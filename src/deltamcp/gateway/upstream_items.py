@@ -12,19 +12,17 @@ from deltamcp.catalog.operation import ToolOptions
 from deltamcp.catalog.param_headers import declared_headers
 from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt, RemoteResource
 from deltamcp.context import Context
-from deltamcp.dialects import progressive_disclosure
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_segments
+from deltamcp.gateway.item_names import NamedItem, ascii_segment, distinct_names, distinct_paths, distinct_segments
 from deltamcp.gateway.upstream_resources import ResourceClaims, SeenUris, UpstreamResource, complete
 from deltamcp.gateway.upstream_status import STATUS_URI
-from deltamcp.results.budget import MIN_MAX_TOKENS
 from deltamcp.results.policy import (
-    CHARS_PER_TOKEN,
-    MAX_REQUESTED_TOKENS,
     META_KEY,
-    SIZE_KEY,
+    ROOT_KEY,
+    ROOT_SCHEMA,
     ResultPolicy,
+    author_policy,
     merge_policies,
 )
 from deltamcp.upstreams.logins.login_upstream import LoginUpstream
@@ -34,14 +32,8 @@ from deltamcp.values import JSON, RawResult
 
 logger = logging.getLogger("deltamcp")
 
-_WHOLE: dict[str, JSON] = {
-    "maxTokens": MAX_REQUESTED_TOKENS,
-    "pageSize": 10**9,
-    "tables": False,
-    "deltas": False,
-    "dedup": False,
-}
-"""The policy of a request for a result that is not cut."""
+_WHOLE: dict[str, JSON] = {META_KEY: {"whole": True}}
+"""The `_meta` of a request for a result that is not cut."""
 _MAX_TOLD = 1_000
 """The sentences about lists that a process logs; servers that change their lists without end have others each time."""
 
@@ -110,25 +102,29 @@ class UpstreamItems:
                 )
                 self._tell(f"{offer.config.name}: {count} of its {kind} are left out: {why}")
         names = [offer.config.name for offer in offers]
-        segments = dict(zip(names, distinct_segments(names, reserved=("index",)), strict=True))
+        segments = dict(zip(names, distinct_segments(names, ("index",)), strict=True))
+        prefixes = dict(zip(names, distinct_segments(names, ("index",), ascii_segment), strict=True))
         return dict(
             (
-                *self._operations(offers, segments),
-                *self._resources(offers, segments),
-                *self._prompts(offers, segments),
+                *self._operations(offers, segments, prefixes),
+                *self._resources(offers, prefixes),
+                *self._prompts(offers, prefixes),
             )
         )
 
     def _operations(
-        self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
+        self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str], prefixes: Mapping[str, str]
     ) -> Iterator[tuple[ItemKey, _Made]]:
         tools = [(offer, tool) for offer in offers for tool in self._offered_tools(offer)]
         actions: list[str] = []
         for offer in offers:
-            actions += distinct_segments([_name_here(tool, offer.config) for one, tool in tools if one is offer])
+            own = [tool for one, tool in tools if one is offer]
+            actions += distinct_paths(
+                [_name_here(tool, offer.config) for tool in own], [_path_here(tool, offer) for tool in own]
+            )
         ids = [f"{segments[offer.config.name]}.{action}" for (offer, _), action in zip(tools, actions, strict=True)]
         named = [NamedItem(offer.config.name, _name_here(tool, offer.config)) for offer, tool in tools]
-        names = distinct_names(named, segments, self._has_prefix, self._reserved | {*ids})
+        names = distinct_names(named, prefixes, self._has_prefix, self._reserved | {*ids})
         for (offer, tool), name, id_ in zip(tools, names, ids, strict=True):
             key = ItemKey("tool", offer.config.name, str(tool["name"]))
             one = self._make(
@@ -155,7 +151,7 @@ class UpstreamItems:
                     yield tool
 
     def _resources(
-        self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
+        self, offers: Sequence[UpstreamOffer], prefixes: Mapping[str, str]
     ) -> Iterator[tuple[ItemKey, _Made]]:
         used: dict[str, UpstreamOffer | None] = {STATUS_URI: None}
         for offer in offers:
@@ -168,7 +164,7 @@ class UpstreamItems:
                 if uri in own:
                     continue
                 own.add(uri)
-                segment = segments[upstream] if uri in used else ""
+                segment = prefixes[upstream] if uri in used else ""
                 shown = Mount(segment).uri(uri)
                 if segment:
                     self._tell(f"{upstream}: {uri[:200]} is another server's too; it is listed as {shown[:200]}.")
@@ -191,7 +187,7 @@ class UpstreamItems:
             offer.upstream, self._claims, item, segment=segment, can_complete=can_complete, is_listed=True
         )
 
-    def _prompts(self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]) -> Iterator[tuple[ItemKey, _Made]]:
+    def _prompts(self, offers: Sequence[UpstreamOffer], prefixes: Mapping[str, str]) -> Iterator[tuple[ItemKey, _Made]]:
         prompts: dict[ItemKey, tuple[UpstreamOffer, dict[str, JSON]]] = {}
         for offer in offers:
             for prompt in offer.catalogue.prompts:
@@ -201,7 +197,7 @@ class UpstreamItems:
                 else:
                     self._tell(f"{offer.config.name}: a prompt is left out: it has no name.")
         named = [NamedItem(upstream, name) for _, upstream, name in prompts]
-        names = distinct_names(named, segments, self._has_prefix)
+        names = distinct_names(named, prefixes, self._has_prefix)
         for (key, (offer, prompt)), shown in zip(prompts.items(), names, strict=True):
             one = self._make(
                 key, prompt, (shown,), functools.partial(_prompt, offer, self._claims.seen, prompt, key.name, shown)
@@ -261,6 +257,12 @@ def _name_here(tool: Mapping[str, JSON], config: UpstreamConfig) -> str:
     return config.rename.get(str(tool["name"]), str(tool["name"])) or str(tool["name"])
 
 
+def _path_here(tool: Mapping[str, JSON], offer: UpstreamOffer) -> str:
+    """Returns the path of an operation below its upstream, as the upstream tells it; empty to take its name."""
+    name = str(tool["name"])
+    return "" if offer.config.rename.get(name) else offer.catalogue.ids.get(name, "")
+
+
 def _operation(
     offer: UpstreamOffer,
     seen: SeenUris,
@@ -274,10 +276,9 @@ def _operation(
     options: ToolOptions = {"name": name, "category": category, "action": action}
     if _fits(name_there, config.pinned):
         options["pinned"] = True
-    meta: dict[str, JSON] = {}
     own_policy = _own_policy(tool, offer.catalogue)
     if own_policy is not None and config.results is not False:
-        options["results"], meta[META_KEY] = merge_policies(config.results, results, own_policy), _WHOLE
+        options["results"] = merge_policies(config.results, results, own_policy)
     elif config.results is not None:
         options["results"] = config.results
     if config.confirm == "always" or (config.confirm == "destructive" and is_destructive(tool)):
@@ -290,10 +291,10 @@ def _operation(
         "repeatable": is_repeatable(tool),
         "parameter_headers": headers,
         "task_support": _task_support(tool),
-        "meta": meta,
+        "meta": {} if own_policy is None else _WHOLE,
     }
     call = functools.partial(_call, offer.upstream, seen, name_there, sent)
-    operation = RemoteOperation(call, tool, **options)
+    operation = RemoteOperation(call, tool if own_policy is None else _without_root(tool), **options)
     operation.abandon = offer.upstream.abandon
     operation.is_own = offer.upstream.has_logins
     return operation
@@ -309,16 +310,17 @@ def _prompt(offer: UpstreamOffer, seen: SeenUris, prompt: dict[str, JSON], name:
 
 def log_in_operations(upstreams: Sequence[LoginUpstream]) -> list[RemoteOperation]:
     """Returns the operations by which users log in at upstreams; they are there whatever those list."""
-    made = []
-    for upstream, segment in zip(upstreams, distinct_segments([one.name for one in upstreams]), strict=True):
+    made, names = [], [one.name for one in upstreams]
+    segments, prefixes = distinct_segments(names), distinct_segments(names, segment=ascii_segment)
+    for upstream, segment, prefix in zip(upstreams, segments, prefixes, strict=True):
         definition: dict[str, JSON] = {
             "name": "log_in",
             "description": f"Log the user in at {upstream.name}, whose tools need that.",
             "inputSchema": {"type": "object", "properties": {}},
             "annotations": {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": True},
         }
-        function, action = functools.partial(_log_in, upstream), f"log_in_{segment}"
-        made.append(RemoteOperation(function, definition, name=action, category="gateway", action=action))
+        options: ToolOptions = {"name": f"log_in_{prefix}", "category": "gateway", "action": f"log_in_{segment}"}
+        made.append(RemoteOperation(functools.partial(_log_in, upstream), definition, **options))
     return made
 
 
@@ -327,16 +329,22 @@ async def _log_in(upstream: LoginUpstream, arguments: dict[str, JSON], context: 
 
 
 def _own_policy(tool: Mapping[str, JSON], catalogue: UpstreamCatalogue) -> ResultPolicy | None:
-    """Returns the budget by which a Delta-MCP server cuts a tool's results; None if it sends them whole.
+    """Returns the policy by which a Delta-MCP server cuts a tool's results; None if it sends them whole.
 
     It would keep the rest under a handle that is unknown here. So it is asked for all, and this server cuts.
     """
-    capabilities, meta = catalogue.capabilities, tool.get("_meta")
-    is_ours = any(progressive_disclosure.is_declared(capabilities.get(key)) for key in ("extensions", "experimental"))
-    chars = meta.get(SIZE_KEY) if is_ours and isinstance(meta, dict) else None
-    if not isinstance(chars, int):
-        return None
-    return ResultPolicy(max_tokens=max(MIN_MAX_TOKENS, chars // CHARS_PER_TOKEN))
+    meta = tool.get("_meta")
+    return author_policy(meta) if catalogue.is_ours and isinstance(meta, dict) else None
+
+
+def _without_root(tool: dict[str, JSON]) -> dict[str, JSON]:
+    """Returns a definition without the parameter for the root of a result that its server would have sent."""
+    schema = tool.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(schema, dict) or not isinstance(properties, dict) or properties.get(ROOT_KEY) != ROOT_SCHEMA:
+        return tool
+    others = {name: one for name, one in properties.items() if name != ROOT_KEY}
+    return {**tool, "inputSchema": {**schema, "properties": others}}
 
 
 def _task_support(tool: Mapping[str, JSON]) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
+from deltamcp.gateway.item_names import id_segment
+
 _RUNNERS = frozenset(
     {"npx", "bunx", "uvx", "pnpm", "yarn", "npm", "bun", "deno", "uv", "pipx", "docker", "podman", "delta-mcp"}
 )
@@ -70,7 +72,7 @@ def _shorten(word: str) -> str:
 
 
 def _clean(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:64] or "server"
+    return id_segment(name, "server")
 
 
 def _last_part(path: str) -> str:

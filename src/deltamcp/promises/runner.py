@@ -19,6 +19,9 @@ from deltamcp.stores.store import StoreError, StoreUnreachableError
 if TYPE_CHECKING:
     from deltamcp.promises.docket_queue import KeyQueue, KeyWorker
 
+_QUEUE = "deltamcp.promises.docket_queue"
+QUEUE_MODULES = frozenset({_QUEUE, "burner_redis"})
+"""They take half a second to import; docket imports the latter itself, for a queue in memory."""
 DEFAULT_CONCURRENCY = 100
 """Most calls wait for something else; functions without `async` have `Limits.threads` of their own."""
 _OPEN_SECONDS = 15.0
@@ -76,6 +79,7 @@ class PromiseRunner:
         """Opens the queue and runs promises, now if the server is open and whenever it opens."""
         if not self._is_started:
             self._is_started = True
+            self._lifespan.first_modules |= QUEUE_MODULES
             self._lifespan.add_drainer(self._drain)
             self._lifespan.add_task(self._serve)
 
@@ -101,8 +105,8 @@ class PromiseRunner:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_QUIET_SECONDS):
                     await self._wanted.wait()
-        # It takes half a second, during which the server goes on.
-        docket = await asyncio.to_thread(importlib.import_module, "deltamcp.promises.docket_queue")
+        # Where it was not loaded before, the server goes on meanwhile.
+        docket = await asyncio.to_thread(importlib.import_module, _QUEUE)
         docket.DOCKET_LOG.install()
         try:
             async with docket.KeyQueue(self._name, self._url, self._run_key) as self._queue:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import fields, replace
 
 from deltamcp import tokens
@@ -128,6 +128,9 @@ class RequestPolicy(
     pack_root: str | None = msgspec.field(default=None, name=ROOT_KEY)
     """The root of the result that the client has; empty where it has none, `reset` where it has lost everything the
     server sent."""
+    whole: bool | None = None
+    """Whether the client wants the result as the tool returned it, and fits it to a budget itself, as a gateway does;
+    other fields then have no meaning."""
 
 
 class ResolvedPolicy(Struct, frozen=True, kw_only=True):
@@ -188,7 +191,11 @@ def merge_policies(*policies: ResultPolicy | None) -> ResultPolicy:
 
 def override_policy(policy: ResultPolicy, base: ResolvedPolicy) -> ResolvedPolicy:
     """Return `base` with the fields that `policy` sets."""
-    overrides = {name: value for name in policy.__struct_fields__ if (value := getattr(policy, name)) is not None}
+    overrides = {
+        name: value
+        for name in policy.__struct_fields__
+        if name in base.__struct_fields__ and (value := getattr(policy, name)) is not None
+    }
     if policy.fields is not None:
         overrides["fields_requested"] = isinstance(policy, RequestPolicy)
     if policy.model is not None and isinstance(policy, RequestPolicy):
@@ -212,6 +219,29 @@ def _requested_model(model: str | float, configured: str | float) -> str | float
 def size_hint(policy: ResolvedPolicy) -> dict[str, JSON]:
     """Return the `_meta` of a tool that keeps hosts from cutting its results again; hosts take 500,000 at most."""
     return {SIZE_KEY: min(policy.max_chars, 500_000)}
+
+
+def described_policy(policy: ResultPolicy) -> dict[str, JSON]:
+    """Return the `_meta` of a tool that tells a gateway what its author wants beside the size."""
+    described: dict[str, JSON] = to_builtins(_for_others(policy))
+    return {META_KEY: described} if described else {}
+
+
+def author_policy(meta: Mapping[str, JSON]) -> ResultPolicy | None:
+    """Return the policy that `size_hint` and `described_policy` put into a tool's `_meta`; None if there is none."""
+    chars = meta.get(SIZE_KEY)
+    if type(chars) is not int:
+        return None
+    size = ResultPolicy(max_tokens=max(MIN_MAX_TOKENS, chars // CHARS_PER_TOKEN))
+    try:
+        return merge_policies(size, _for_others(msgspec.convert(meta.get(META_KEY) or {}, ResultPolicy)))
+    except (msgspec.ValidationError, ConfigurationError):
+        return size
+
+
+def _for_others(policy: ResultPolicy) -> ResultPolicy:
+    """Return a policy without what the server that cuts decides itself: how much fits, and whose tokens it counts."""
+    return replace(policy, max_tokens=None, page_size=None, model=None, compat=None)
 
 
 def parse_root(value: JSON) -> str | None:

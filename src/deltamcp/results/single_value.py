@@ -1,7 +1,8 @@
 """Finds the one value that a tool result consists of, however its server split and repeated it.
 
 The official SDK sends a list as one text for each item, and FastMCP as one text; both repeat it, and any text or
-number, as `structuredContent: {"result": ...}`. SDKs before structured content sent the texts alone.
+number, as `structuredContent: {"result": ...}`. Servers written by hand do so under names of their own: those of the
+reference servers are `content` and `entities`. SDKs before structured content sent the texts alone.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ def single_data(result: ToolResult, work: Work, keeps_structure: bool) -> Result
 
     Args:
         keeps_structure: Whether the caller expects the structured content as the server sent it. If not, a value that
-            an SDK wrapped is returned without its wrapper, and texts that are all objects are returned as their list.
+            was wrapped is returned without its wrapper, and texts that are all objects are returned as their list.
     """
     texts = _texts(result)
     if texts is None:
@@ -36,16 +37,16 @@ def single_data(result: ToolResult, work: Work, keeps_structure: bool) -> Result
     if result.structured is UNSET:
         return _data_of_texts(result, texts, work, keeps_structure)
     if _says(result.structured, texts, work):
-        return _data_of_structure(result, result.structured, keeps_structure)
-    inner = _unwrap(result.structured)
+        return _data_of_structure(result, result.structured, texts, work, keeps_structure)
+    inner = _unwrap(result.structured, texts)
     if inner is UNSET or not _says(inner, texts, work):
         # Where there is no text, the structure is all that there is.
-        return None if texts else _data_of_structure(result, result.structured, keeps_structure)
+        return None if texts else _data_of_structure(result, result.structured, texts, work, keeps_structure)
     if keeps_structure:
-        return _data_of_structure(result, result.structured, keeps_structure)
+        return _data_of_structure(result, result.structured, texts, work, keeps_structure)
     if isinstance(inner, str):
         return _data_of_texts(result, [inner], work, keeps_structure)
-    return _data_of_structure(result, inner, keeps_structure)
+    return _data_of_structure(result, inner, texts, work, keeps_structure)
 
 
 def _texts(result: ToolResult) -> list[str] | None:
@@ -73,16 +74,39 @@ def _data_of_texts(result: ToolResult, texts: list[str], work: Work, keeps_struc
     return ResultData(f"[{','.join(texts)}]".encode(), original_result=original)
 
 
-def _data_of_structure(result: ToolResult, value: JSON, keeps_structure: bool) -> ResultData:
+def _data_of_structure(
+    result: ToolResult, value: JSON, texts: list[str], work: Work, keeps_structure: bool
+) -> ResultData:
     if keeps_structure:
         return ResultData(jsonrpc.encode(value), value, original_result=result)
-    original = replace(result, structured=UNSET) if result.content else None
+    original = replace(result, structured=UNSET) if _is_clear_from(texts, value, work) else None
     return ResultData(jsonrpc.encode(value), original_result=original)
 
 
-def _unwrap(structured: JSON) -> JSON | UnsetType:
-    is_wrapper = isinstance(structured, dict) and structured.keys() == {_WRAPPER}
-    return structured[_WRAPPER] if is_wrapper else UNSET
+def _is_clear_from(texts: list[str], value: JSON, work: Work) -> bool:
+    """Whether a reader of nothing but the texts, which say a value, knows the value.
+
+    Of the official SDK's texts for a list, one item reads as if there were no list, and nulls and inner lists are gone.
+    """
+    if len(texts) == 1:
+        return _is_value(texts[0], value, work)
+    return isinstance(value, list) and len(texts) == len(value) > 1 and not any(_is_json(text, work) for text in texts)
+
+
+def _is_json(text: str, work: Work) -> bool:
+    try:
+        document.decode_counted(text.encode(), work)
+    except (DecodeError, RecursionError, UnicodeEncodeError):
+        return False
+    except document.TooManyValuesError:
+        pass
+    return True
+
+
+def _unwrap(structured: JSON, texts: list[str]) -> JSON | UnsetType:
+    """Return the only member of an object; where no text shows it, only by the name that SDKs give it."""
+    is_wrapper = isinstance(structured, dict) and len(structured) == 1 and (texts or _WRAPPER in structured)
+    return next(iter(structured.values())) if is_wrapper else UNSET
 
 
 def _says(value: JSON, texts: list[str], work: Work) -> bool:
@@ -112,6 +136,19 @@ def _is_value(text: str, value: JSON, work: Work) -> bool:
         work.scan(len(text))
         return text == value
     try:
-        return bool(document.decode_counted(text.encode(), work) == value)
+        return _is_same(document.decode_counted(text.encode(), work), value)
     except (DecodeError, RecursionError, UnicodeEncodeError, document.TooManyValuesError):
         return False
+
+
+def _is_same(value: JSON, other: JSON) -> bool:
+    return value == other and _have_same_truths(value, other)
+
+
+def _have_same_truths(value: JSON, other: JSON) -> bool:
+    """Whether two values that Python takes for equal have true and false in the same places, not one and zero."""
+    if isinstance(value, list) and isinstance(other, list):
+        return all(map(_have_same_truths, value, other))
+    if isinstance(value, dict) and isinstance(other, dict):
+        return all(_have_same_truths(member, other[key]) for key, member in value.items())
+    return isinstance(value, bool) == isinstance(other, bool)

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
-from deltamcp.runtime.loop_turns import LoopTurns
 from deltamcp.runtime.threads import Threads
+from deltamcp.runtime.turns import LoopTurns
 from deltamcp.work import Work, WorkLimitError
 
 _STEPS_WITHOUT_TURN = 500

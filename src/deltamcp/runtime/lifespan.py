@@ -31,6 +31,9 @@ class ServerLifespan:
         """The value that the author's lifespan yielded."""
         self._lifespan = lifespan
         self._watchdog = watchdog
+        self.first_modules: set[str] = set()
+        """Modules that the first calls import, unless the process has loaded them before it takes connections."""
+        self._openers: list[Callable[[], None]] = []
         self._background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._drainers: list[Callable[[float], None]] = []
@@ -53,6 +56,10 @@ class ServerLifespan:
     def _start_task(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._tasks is not None:
             self._tasks.append(asyncio.get_running_loop().create_task(_log_failure(make)))
+
+    def add_opener(self, open_: Callable[[], None]) -> None:
+        """Calls a function whenever the server opens, after the author's lifespan and before any transport serves."""
+        self._openers.append(open_)
 
     def add_closer(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Calls an async function whenever the server closes. If it fails, the log says so."""
@@ -131,6 +138,8 @@ class ServerLifespan:
         watchdog = self._watchdog()
         try:
             async with self._lifespan() if self._lifespan is not None else contextlib.nullcontext() as state:
+                for open_ in self._openers:
+                    open_()
                 async with self._running_tasks(), self._ending_call_tasks():
                     watchdog.start(asyncio.get_running_loop())
                     if not ready.cancelled():  # as the transport was, which then ends the lifespan

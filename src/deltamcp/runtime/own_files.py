@@ -1,4 +1,4 @@
-"""Files that only their owner reads, which several programs may use at the same time."""
+"""Files that only their owner reads, which several programs may use at the same time, and the folders they are in."""
 
 import contextlib
 import errno
@@ -6,9 +6,30 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from deltamcp.errors import ConfigurationError
+
+_FOLDERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "win32": {
+        "state": ("LOCALAPPDATA", "AppData", "Local"),
+        "cache": ("LOCALAPPDATA", "AppData", "Local"),
+        "config": ("APPDATA", "AppData", "Roaming"),
+    },
+    "darwin": {
+        "state": ("", "Library", "Application Support"),
+        "cache": ("", "Library", "Caches"),
+        "config": ("", "Library", "Application Support"),
+    },
+    "linux": {
+        "state": ("XDG_STATE_HOME", ".local", "state"),
+        "cache": ("XDG_CACHE_HOME", ".cache"),
+        "config": ("XDG_CONFIG_HOME", ".config"),
+    },
+}
+"""By system and purpose: the variable that names the folder, and where it is in the user's home without it."""
 
 
 def make_own_folder(folder: Path) -> None:
@@ -74,6 +95,23 @@ def replace_own_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: the folder cannot be made or written to.
     """
+    with _written_beside(path, content) as written:
+        written.replace(path)
+
+
+def add_own_file(path: Path, content: bytes) -> None:
+    """Writes a file at once unless there is one already; of several programs that do so at a time, one succeeds.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+    """
+    with _written_beside(path, content) as written, contextlib.suppress(FileExistsError):
+        os.link(written, path)
+
+
+@contextlib.contextmanager
+def _written_beside(path: Path, content: bytes) -> Iterator[Path]:
+    """Writes a file of another name into the same folder, which is deleted at the end if it still has that name."""
     make_own_folder(path.parent)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")  # mode 0600
     try:
@@ -81,10 +119,9 @@ def replace_own_file(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
+        yield Path(name)
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise
 
 
 @contextlib.contextmanager
@@ -114,3 +151,27 @@ def try_lock(file: Any) -> bool:
     except OSError:
         return False
     return True
+
+
+def user_folder(purpose: Literal["state", "cache", "config"]) -> Path:
+    """Returns the user's folder of delta-mcp for a purpose: XDG's on Linux, the system's own elsewhere.
+
+    Raises:
+        ConfigurationError: the user has no home, as in some containers.
+    """
+    variable, *names = _FOLDERS.get(sys.platform, _FOLDERS["linux"])[purpose]
+    base = Path(os.environ.get(variable) or "")
+    if not base.is_absolute():  # the XDG specification has programs ignore other paths
+        base = user_home().joinpath(*names)
+    return base / "delta-mcp"
+
+
+def user_home() -> Path:
+    """
+    Raises:
+        ConfigurationError: the user has no home, as in some containers.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise ConfigurationError("There is no home to keep files in; set HOME, or give a folder.") from None

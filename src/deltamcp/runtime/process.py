@@ -1,9 +1,11 @@
-"""Settings of the interpreter in a process that runs one server."""
+"""Settings of the interpreter: in a process that runs one server, and while much is made that stays."""
 
+import contextlib
 import gc
 import importlib
 import os
 import sys
+from collections.abc import Iterable, Iterator
 
 from deltamcp import tokens
 from deltamcp.runtime.lifespan import ServerLifespan
@@ -11,6 +13,8 @@ from deltamcp.runtime.lifespan import ServerLifespan
 _SWITCH_SECONDS = 0.001
 """How long a thread may keep the interpreter's lock while another waits for it. With two threads that compute, the
 p99 of other calls was 65 ms at Python's default of 5 ms, and 9 ms at this."""
+_MANY_OBJECTS = 50_000
+"""So many new objects take some 20 ms to be searched, in which no thread runs."""
 
 
 def dedicate_process(lifespan: ServerLifespan, *, loads_modules: bool) -> None:
@@ -19,11 +23,11 @@ def dedicate_process(lifespan: ServerLifespan, *, loads_modules: bool) -> None:
     `loads_modules` is whether the start may take longer, so that no caller waits for what calls load.
     """
     if loads_modules:
-        lifespan.add_task(_load_modules)
-    lifespan.add_task(_configure_interpreter)
+        lifespan.add_opener(lambda: _load_modules(lifespan.first_modules))
+    lifespan.add_opener(_configure_interpreter)
 
 
-async def _configure_interpreter() -> None:
+def _configure_interpreter() -> None:
     """Shortens what other callers wait for threads that compute, and for garbage collection.
 
     Objects that exist now, modules and catalogue, are exempt from garbage collection: a full collection would visit
@@ -43,15 +47,60 @@ def keep_grpc_out_of_forks() -> None:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
-_FIRST_USED = ("deltamcp.results.expression", "deltamcp.deltas.delta", "deltamcp.gcf", "jsonpatch", "jsonschema_rs")
-"""Modules that the library imports where it first needs them, so that a server on stdio starts at once."""
+def keep_grpc_off_stderr() -> None:
+    """Has gRPC write no log of its own, before it is imported, unless the operator wants that.
+
+    Any client can have it write lines, which go past every handler of the log, and it waits where nobody reads them.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
-async def _load_modules() -> None:
-    """Loads what calls need for the first time, some 0.4 s, so that no caller waits for the first call of another."""
-    for name in _FIRST_USED:
-        importlib.import_module(name)
+_FIRST_USED = (
+    "cryptography.hazmat.primitives.ciphers.aead",
+    "deltamcp.catalog.fail_fast_validator",
+    "deltamcp.catalog.search.index",
+    "deltamcp.catalog.search.relevance",
+    "deltamcp.deltas.delta",
+    "deltamcp.gcf",
+    "deltamcp.results.expression",
+    "deltamcp.results.symbol_graphs",
+    "jsonpatch",
+    "jsonschema_rs",
+    "rapidfuzz.fuzz",
+    "rapidfuzz.process",
+)
+"""Modules that the library imports where it first needs them, so that a server on stdio starts at once. Those that
+only some servers need are in `ServerLifespan.first_modules`."""
+
+
+def _load_modules(others: Iterable[str]) -> None:
+    """Loads what calls need for the first time, so that no caller waits for the first call of another.
+
+    It takes some 0.4 s, and with promises or servers behind this one twice as long.
+    """
+    for name in (*_FIRST_USED, *sorted(others)):
+        with contextlib.suppress(ImportError):  # the call that needs it says so
+            importlib.import_module(name)
     import pydantic
 
     pydantic.TypeAdapter(int)  # it looks for plugins among the installed packages
     tokens.count("xqzxqz")  # no token of a vocabulary: for the first such word it makes tables of pairs, in 100 ms
+
+
+@contextlib.contextmanager
+def collection_paused() -> Iterator[None]:
+    """Pauses it where much is made that stays: modules, items of large lists, or what is decoded from a file.
+
+    Very many objects are then taken for old, so that no search goes through them at once. Fewer stay young, because
+    garbage that is taken for old is found only by a search of everything, which Python puts off for long.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            if gc.get_count()[0] > _MANY_OBJECTS:
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()

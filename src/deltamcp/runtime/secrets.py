@@ -1,13 +1,15 @@
-"""Secrets of operations files and upstreams: removes them from answers of services and servers, and from logs."""
+"""Secrets of operations files and upstreams: keeps them in the user's keyring, and out of replies and of logs."""
 
 import base64
 import binascii
 import functools
 import html
 import json
+import logging
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
@@ -15,6 +17,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 import msgspec
 from msgspec import Struct, structs
 
+from deltamcp.errors import ConfigurationError
 from deltamcp.values import Text, ToolResult
 from deltamcp.work import Work, WorkLimitError
 
@@ -34,6 +37,9 @@ _JSON_CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _MARK = "..."
 _PART_BYTES = 256 * 1024
 """What is searched at once, some 0.1 ms."""
+_FORMATTER = logging.Formatter()
+_KEYRING_SERVICE = "delta-mcp secrets"
+"""The service under which the keyring has what `delta-mcp secret set` puts there."""
 
 
 class Secrets:
@@ -268,3 +274,71 @@ def _base64_spellings(secret: bytes) -> Iterator[str]:
         own = encoded[(before * 8 + 5) // 6 : (before + len(secret)) * 8 // 6]
         yield own
         yield own.translate(str.maketrans("+/", "-_"))
+
+
+class SecretFilter(logging.Filter):
+    """Redacts the text and the traceback of a record; one without secrets stays as it is."""
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._redact = redact
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        redacted = self._redact(text)
+        if redacted != text:
+            record.msg, record.args = redacted, None
+        if record.exc_info:
+            trace = _FORMATTER.formatException(record.exc_info)
+            redacted = self._redact(trace)
+            if redacted != trace:
+                record.msg, record.args = f"{record.getMessage()}\n{redacted}", None
+                record.exc_info = record.exc_text = None
+        return True
+
+
+@contextmanager
+def secrets_left_out(redact: Callable[[str], str]) -> Iterator[None]:
+    """Has a function take secrets out of the library's own log."""
+    logger, filter_ = logging.getLogger("deltamcp"), SecretFilter(redact)
+    logger.addFilter(filter_)
+    try:
+        yield
+    finally:
+        logger.removeFilter(filter_)
+
+
+def ask_keyring(function: str, *arguments: str) -> object:
+    """Calls a function of the package `keyring`; returns None if it is not installed, or its backend fails."""
+    try:
+        import keyring  # 100 ms to import
+
+        return getattr(keyring, function)(*arguments)
+    except Exception:  # backends raise what they like; none of it says more than that there is no keyring
+        return None
+
+
+def load_secret(name: str) -> str | None:
+    """Returns a secret of the user; None if the keyring does not have it, or there is no keyring."""
+    found = ask_keyring("get_password", _KEYRING_SERVICE, name)
+    return found if isinstance(found, str) else None
+
+
+def save_secret(name: str, secret: str) -> None:
+    """
+    Raises:
+        ConfigurationError: there is no keyring that keeps it.
+    """
+    ask_keyring("set_password", _KEYRING_SERVICE, name, secret)
+    if load_secret(name) != secret:  # a keyring may be switched off, locked, or too small
+        raise ConfigurationError(
+            "There is no keyring here that keeps secrets: pip install 'delta-mcp[keyring]', unlock yours, or set an "
+            "environment variable and write ${NAME} in the configuration."
+        )
+
+
+def delete_secret(name: str) -> bool:
+    """Removes a secret; returns whether there was one."""
+    was_there = load_secret(name) is not None
+    ask_keyring("delete_password", _KEYRING_SERVICE, name)
+    return was_there

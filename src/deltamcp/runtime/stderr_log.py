@@ -7,13 +7,17 @@ import logging
 import os
 import select
 import sys
-from typing import TextIO
+import threading
+from types import TracebackType
+from typing import Any, TextIO
 
-from deltamcp.runtime.log_line import LineFormatter
+from deltamcp.runtime.log import LineFormatter
 
 _PIECE_BYTES = getattr(select, "PIPE_BUF", 512)
 """What a pipe that is ready for output takes without waiting, and whole where several processes write."""
 
+
+logger = logging.getLogger("deltamcp")
 
 _NAME = "deltamcp.log"
 _DROPPED = "%d records of this log were dropped, because nobody read it"
@@ -76,3 +80,31 @@ def take_unhandled_records() -> None:
     handler = StderrHandler()
     handler.setLevel(logging.WARNING)
     logging.lastResort = handler
+
+
+def take_what_python_prints() -> None:
+    """Logs warnings, and the errors for which Python would print a traceback, such as those of authors' threads.
+
+    It is for a process that does nothing but serve; what its program does with them itself stays as it is.
+    """
+    if not logging.getLogger().handlers and logging.lastResort is not None:  # which takes nothing of "py.warnings"
+        logging.getLogger("py.warnings").addHandler(logging.lastResort)
+    logging.captureWarnings(True)
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _log_unraisable
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _log_thread_failure
+
+
+def _log_unraisable(failed: Any) -> None:
+    logger.error("%s: %r", failed.err_msg or "Exception ignored in", failed.object, exc_info=_exc_info(failed))
+
+
+def _log_thread_failure(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_type is not SystemExit:  # by which a thread ends, as `threading.excepthook` of Python knows
+        name = "A thread" if failed.thread is None else f"The thread {failed.thread.name}"
+        logger.error("%s failed", name, exc_info=_exc_info(failed))
+
+
+def _exc_info(failed: Any) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    return failed.exc_type, failed.exc_value or failed.exc_type(), failed.exc_traceback

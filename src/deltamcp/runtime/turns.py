@@ -1,9 +1,42 @@
-"""Turns: at most so many at once, and who waits is served in turn with all others who wait."""
+"""Turns: so many at once, or in one iteration of the event loop; who waits is served in turn with all others."""
 
 import asyncio
+from collections import deque
 from collections.abc import Hashable
 
-from deltamcp.runtime.account_queue import AccountQueue
+
+class AccountQueue:
+    """A queue whose next turn is that of the account that was served longest ago."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
+
+    def put(self, account: Hashable, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None]":
+        """Returns a turn, which whoever takes it from the queue sets."""
+        turn = loop.create_future()
+        self._waiting.setdefault(account, deque()).append(turn)
+        return turn
+
+    def pop(self) -> "asyncio.Future[None] | None":
+        """Takes the next turn that was not cancelled from the queue; returns None if nobody waits."""
+        while self._waiting:
+            account, turns = next(iter(self._waiting.items()))
+            turn = turns.popleft()
+            del self._waiting[account]
+            if turns:
+                self._waiting[account] = turns  # now behind other accounts
+            if not turn.done():
+                return turn
+        return None
+
+    def discard(self, account: Hashable, turn: "asyncio.Future[None]") -> None:
+        """Forgets a turn that was cancelled, if it still waits."""
+        turns = self._waiting.get(account)
+        if turns is None or turn not in turns:
+            return
+        turns.remove(turn)
+        if not turns:
+            del self._waiting[account]
 
 
 class Turns:
@@ -38,3 +71,41 @@ class Turns:
             self._free += 1
         else:
             turn.set_result(None)
+
+
+class LoopTurns:
+    """Lets at most `size` begin in one iteration of the event loop, which serves others between two iterations.
+
+    Accounts take turns, however many requests each of them has waiting. Whoever comes first in an iteration begins at
+    once.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._left = size
+        self._queue = AccountQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that will renew the turns, because all of them are taken."""
+
+    async def take(self, account: Hashable) -> None:
+        """Returns when it is the account's turn to begin. Cancelling ends the wait."""
+        if self._left > 1:
+            self._left -= 1
+            return
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # this is the last one, or a loop that has closed was to renew them
+            self._loop, self._left, self._queue = loop, 0, AccountQueue()
+            loop.call_soon(self._renew)
+            return
+        await self._queue.put(account, loop)
+
+    def _renew(self) -> None:
+        """Lets those who wait begin, each account one at a time, in another iteration than who began before."""
+        self._left = self._size
+        while self._left > 0 and (turn := self._queue.pop()) is not None:
+            turn.set_result(None)
+            self._left -= 1
+        if self._left > 0:
+            self._loop = None
+        else:
+            asyncio.get_running_loop().call_soon(self._renew)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 from collections.abc import Hashable
 
-from deltamcp.runtime.loop_turns import LoopTurns
+from deltamcp.runtime.turns import LoopTurns
 
 PAGE_SECONDS = 1.0
 """How old a page may be before the next one is made for whoever asks."""

@@ -413,10 +413,11 @@ class Upstream:
                     await client.resources() if "resources" in has else [],
                     await client.templates() if "resources" in has else [],
                     await client.prompts() if "prompts" in has else [],
+                    ids={**client.operation_ids},
                 )
                 connection.listed_life = life
                 self._await_expiry(principal, connection, client)
-            return await asyncio.to_thread(listed.within_bounds().without, self.secrets.credentials)
+            return await asyncio.to_thread(listed.of_operations().within_bounds().without, self.secrets.credentials)
         finally:
             self._fetches[principal.owner] -= 1
             if not self._fetches[principal.owner]:

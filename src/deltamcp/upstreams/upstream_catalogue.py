@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from deltamcp.dialects import progressive_disclosure
 from deltamcp.runtime.secrets import Secrets
 from deltamcp.values import JSON, Kind
 from deltamcp.work import unlimited_work
@@ -18,6 +19,9 @@ KINDS: Mapping[str, tuple[Kind, ...]] = {
 """The lists that a server has, by its capability, which is also what its notifications of changes name."""
 _NAMES: Mapping[str, str] = {"tools": "name", "resources": "uri", "templates": "uriTemplate", "prompts": "name"}
 """What requests name an item by, by its list."""
+
+_OPERATION_PATH, _RESULT_PATH = "operations/{+path}", "results/{handle}{+path}"
+"""How the templates of operations and of results end, which servers of this library list beside meta-tools."""
 
 MAX_NAME_CHARS = 128
 """The longest name of a tool or a prompt that is taken; MCP 2025-11-25, "Tool Names", has no longer ones."""
@@ -40,6 +44,14 @@ class UpstreamCatalogue(Struct, frozen=True):
     prompts: list[dict[str, JSON]] = []
     left_out: dict[str, int] = {}
     """How many items are left out that the upstream lists, by list; see `within_bounds` and `without`."""
+    ids: dict[str, str] = {}
+    """The ids of its operations, by tool name, where an upstream of this library has others than the names."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the upstream is a server of this library, whose results are whole for those who ask for that."""
+        extensions = (self.capabilities.get(key) for key in ("extensions", "experimental"))
+        return any(map(progressive_disclosure.is_declared, extensions))
 
     @property
     def capabilities(self) -> dict[str, JSON]:
@@ -55,6 +67,24 @@ class UpstreamCatalogue(Struct, frozen=True):
     def instructions(self) -> str:
         text = self.about.get("instructions")
         return text if isinstance(text, str) else ""
+
+    def of_operations(self) -> "UpstreamCatalogue":
+        """Returns the catalogue without the resources that repeat the operations of an upstream of this library, or
+        are results that it cut: what is behind it is offered here, and cut here."""
+        bases = [
+            uri.removesuffix(_OPERATION_PATH)
+            for item in self.templates
+            if isinstance(uri := item.get("uriTemplate"), str) and uri.endswith(_OPERATION_PATH)
+        ]
+        if not self.is_ours or not bases:
+            return self
+        repeated = tuple(f"{base}operations/" for base in bases)
+        own = {f"{base}{path}" for base in bases for path in (_OPERATION_PATH, _RESULT_PATH)}
+        return replace(
+            self,
+            resources=[item for item in self.resources if not str(item.get("uri")).startswith(repeated)],
+            templates=[item for item in self.templates if item.get("uriTemplate") not in own],
+        )
 
     def within_bounds(self) -> "UpstreamCatalogue":
         """Returns the catalogue without tools and prompts whose names are too long, and without what each list has

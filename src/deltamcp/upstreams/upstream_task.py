@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
 from typing import Any, TypeAlias
 
-from deltamcp.client.call_state import CallState, ended_state, parse_task
 from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.links.link import peer_error
-from deltamcp.client.pending_call import PendingCall
+from deltamcp.client.pending_call import CallState, PendingCall, ended_state, parse_task
 from deltamcp.client.reply import Reply
 from deltamcp.context import Context, InputPending
 from deltamcp.dialects import tasks

@@ -7,6 +7,8 @@ from typing import NamedTuple
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MAX_FRAME_BYTES = 16_384
 """The largest payload that a client may send, unless the server allows more (RFC 9113, 4.2)."""
+MAX_WINDOW = 2**31 - 1
+"""The most that one frame adds to a window (RFC 9113, 6.9)."""
 _HEAD = struct.Struct(">HBBBI")
 _MAX_CONTINUATIONS = 8
 """Frames that continue one header section; clients need one for each 16 kB of it, and gRPC bounds none (CVE-2024-27316

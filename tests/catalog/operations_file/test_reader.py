@@ -164,6 +164,17 @@ def test_the_schema_of_the_file_is_a_schema_and_is_published():
     )
 
 
+def test_keys_may_have_letters_of_any_script_and_names_may_not():
+    node = {"description": "Suma", "inputSchema": NONE, "name": "sumar"}
+    (entry,) = document({"operations": {"Nu\u0301meros": {"añadir": node}}}).operations
+    assert (entry.category, entry.action, entry.name) == (("Números",), "añadir", "sumar")
+    del node["name"]
+    _, problems = read_document(json.dumps({"operations": {"Números": {"añadir": node}}}).encode())
+    assert [problem.sentence for problem in problems] == [
+        "Names of tools have no letters but a to z; give the operation a 'name'."
+    ]
+
+
 def test_both_forms_give_the_same_leaves():
     ours = {"description": "Create", "inputSchema": {**POST, "required": ["body"]}}
     theirs = {"description": "Create", "parameters": POST["properties"], "required": ["body"]}

@@ -14,7 +14,7 @@ from deltamcp.client.connect import connect
 from deltamcp.client.links import process
 from deltamcp.client.links.link import UnaddressedError, message_limits
 from deltamcp.client.links.process import ProcessLink
-from deltamcp.client.received_size import DEFAULT_MAX_BYTES
+from deltamcp.client.links.received_size import DEFAULT_MAX_BYTES
 from deltamcp.errors import ClientError, ConnectionLostError, UnreachableError
 from deltamcp.values import Message, RequestId, Response
 from tests.support.conditions import wait_until

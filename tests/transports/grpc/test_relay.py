@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import gzip
+import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -15,8 +17,9 @@ from bench.hostile.http2 import Http2Connection, grpc_headers, grpc_message
 from deltamcp import DeltaServer
 from deltamcp.limits import Limits
 from deltamcp.transports.grpc import relay as grpc_relay
+from deltamcp.transports.grpc.connection import GrpcServerConnection
 from deltamcp.transports.grpc.relay import GrpcRelay
-from deltamcp.wire.http2_frames import PREFACE, Flag, FrameType, write_frame
+from deltamcp.wire.http2_frames import PREFACE, Flag, FrameType, write_frame, write_window_update
 from tests.support.certificate import write_certificate
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.grpc_peer import GrpcPeer, as_dict, refusal, serve_grpc, tool_request
@@ -98,6 +101,30 @@ async def test_an_address_has_a_share_of_the_connections_and_others_are_served()
         assert await call_size(peer, "abc") == "3"
 
 
+async def test_connections_beyond_the_share_are_refused_one_in_an_iteration_of_the_loop(monkeypatch):
+    async with serve_grpc(make_server()) as peer:
+        loop, iterations = asyncio.get_running_loop(), [0]
+        refused: list[int] = []
+
+        def count() -> None:
+            iterations[0] += 1
+            if len(refused) < 20:
+                loop.call_soon(count)
+
+        def refuse(account: str) -> bool:
+            refused.append(iterations[0])
+            return False
+
+        quotas = SimpleNamespace(connections=SimpleNamespace(take=refuse))
+        monkeypatch.setattr(relay_of(peer), "_quotas", quotas)
+        count()
+        with contextlib.ExitStack() as opened:
+            for _ in range(20):
+                opened.enter_context(socket.create_connection(("127.0.0.1", peer.server.port)))
+            await wait_until(lambda: len(refused) == 20, "all are refused")
+        assert len(set(refused)) == 20
+
+
 @needs_addresses
 async def test_a_connection_counts_before_its_tls_begins(tmp_path):
     write_certificate(tmp_path)
@@ -121,6 +148,17 @@ async def test_who_does_not_send_on_has_to_leave(begin):
     async with serve_grpc(make_server(header_seconds=0.1)) as peer:
         async with raw_connections(peer.server.port, 1) as [(reader, writer)]:
             writer.write(begin)
+            await read_end(reader)
+
+
+@pytest.mark.parametrize(
+    "sends", [b"", write_frame(FrameType.SETTINGS, 0, 0), write_frame(FrameType.PING, 0, 0, bytes(8))]
+)
+async def test_a_connection_without_a_call_is_closed(sends, monkeypatch):
+    monkeypatch.setattr("deltamcp.transports.grpc.server._IDLE_MS", 1_000)  # gRPC takes no less
+    async with serve_grpc(make_server()) as peer:
+        async with raw_connections(peer.server.port, 1) as [(reader, writer)]:
+            writer.write(PREFACE + write_frame(FrameType.SETTINGS, 0, 0) + sends)
             await read_end(reader)
 
 
@@ -203,6 +241,27 @@ async def test_calls_that_end_for_their_bytes_leave_the_responses_of_others_whol
 
         found = await asyncio.gather(*(one() for _ in range(10) for one in (read_large, send_too_much)))
         assert found == [800_000, None] * 10
+
+
+async def test_what_a_client_may_send_again_is_one_frame_once_it_reads():
+    """Of what it sends on a stream that has ended, gRPC sees nothing, and the relay lets it send as much again."""
+    sent: list[bytes] = []
+    client = SimpleNamespace(transport=SimpleNamespace(write=sent.append), is_behind=True, end_call=lambda stream: None)
+    connection = GrpcServerConnection(memoryview(bytearray(1)), client, lambda: None)  # type: ignore[arg-type]
+    for _ in range(1_000):
+        connection.open_window(16_384)
+    assert sent == []
+    client.is_behind = False
+    connection.send_waiting()
+    assert sent == [write_window_update(0, 16_384_000)]
+
+    sent.clear()
+    ping = write_frame(FrameType.PING, 0, 0, bytes(8))
+    connection.receive(ping[:12])
+    connection.open_window(2**31)
+    connection.send_waiting()
+    connection.receive(ping[12:])
+    assert sent == [ping[:12], ping[12:] + write_window_update(0, 2**31 - 1)]
 
 
 async def test_a_header_section_that_ends_within_a_field_is_refused(caplog):

@@ -228,7 +228,7 @@ async def test_a_promise_is_cancelled_by_redeem():
     assert as_dict(response.result)["error"]["code"] == "CANCELLED"
 
 
-async def test_an_unknown_promise_is_invalid():
+async def test_an_unknown_promise_is_not_found():
     async with serve_grpc(Work().server) as peer:
         unary = await peer.refused("redeem", {"promise": f"prom_{'0' * 26}"})
         stream = await stream_error(peer, "redeem", {"promise": f"prom_{'0' * 26}"})

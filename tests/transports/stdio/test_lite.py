@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deltamcp import Context
-from deltamcp.cli import http_options
+from deltamcp.cli.serving import network_options
 from deltamcp.errors import ConfigurationError
 from deltamcp.transports.stdio.server import LiteDuplex
 from tests.support.command_line import assert_one_sentence, run
@@ -124,12 +124,12 @@ def test_ml_124_the_command_line_serves_it(tmp_path):
 
 def test_the_command_line_has_the_options_of_mcp_lite(tmp_path):
     verb = argparse.ArgumentParser()
-    http_options.add_options(verb)
+    network_options.add_http_options(verb)
     words = ["--mcp-lite-option", "prompts=true", "--mcp-lite-option", "prefix=/lite"]
-    assert http_options.read_options(verb.parse_args(words))["mcp_lite"] == {"prompts": True, "prefix": "/lite"}
-    assert http_options.read_options(verb.parse_args(["--no-mcp-lite"]))["mcp_lite"] is False
+    assert network_options.read_http_options(verb.parse_args(words))["mcp_lite"] == {"prompts": True, "prefix": "/lite"}
+    assert network_options.read_http_options(verb.parse_args(["--no-mcp-lite"]))["mcp_lite"] is False
     with pytest.raises(ConfigurationError, match="NAME=VALUE"):
-        http_options.read_options(verb.parse_args(["--mcp-lite-option", "prompts"]))
+        network_options.read_http_options(verb.parse_args(["--mcp-lite-option", "prompts"]))
     (tmp_path / "shelf.py").write_text(SERVER)
     wrong = ("--mcp-lite-option", "prompt=true")
     refused = run("serve", "shelf.py", "--http", "127.0.0.1:0", *wrong, cwd=tmp_path, PYTHONPATH=str(ROOT))

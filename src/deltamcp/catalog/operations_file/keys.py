@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
-from deltamcp.catalog.operation import ID_SEGMENT
+from deltamcp.catalog.operation import ID_SEGMENT_PATTERN
 from deltamcp.catalog.operations_file.document import Location, Method, OnRedelivery, Policy, PromisePolicy
 from deltamcp.values import JSON
 
@@ -175,7 +175,7 @@ def _make_schema() -> dict[str, JSON]:
         return {
             "type": "object",
             "properties": special,
-            "patternProperties": {"^_": True, f"^{ID_SEGMENT.pattern}$": {"$ref": f"#/$defs/{definition}"}},
+            "patternProperties": {"^_": True, f"^{ID_SEGMENT_PATTERN}$": {"$ref": f"#/$defs/{definition}"}},
             "additionalProperties": False,
         }
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import UNSET
 
 from deltamcp.catalog.json_schema import normalize_draft
-from deltamcp.catalog.operation import ID_SEGMENT
+from deltamcp.catalog.operation import is_id_segment, normalize_id
 from deltamcp.catalog.operations_file.document import (
     PLACEHOLDER,
     Document,
@@ -132,12 +132,12 @@ class _DocumentReader:
             return
         for key, child in _without_comments(node):
             where = extend_pointer(pointer, key)
-            self._check_segment(key, where, path)
+            segment = self._read_segment(key, where, path)
             if not isinstance(child, dict):
                 hint = "; a category's own text is called '_description'" if isinstance(child, str) else ""
                 self._report(where, f"{key!r} must be an object: an operation or a category{hint}.")
             elif self._is_operation(child, where, not OPERATION_MARKERS.isdisjoint(child)):
-                self._read_operation(child, where, path, key)
+                self._read_operation(child, where, path, segment)
             elif isinstance(child.get("description", child.get("name")), str):
                 self._report(
                     where,
@@ -145,12 +145,12 @@ class _DocumentReader:
                     "a category's text is called '_description'.",
                 )
             else:
-                self._read_operations_form(child, where, (*path, key))
+                self._read_operations_form(child, where, (*path, segment))
 
     def _read_categories_form(self, node: dict[str, JSON], pointer: str, path: tuple[str, ...]) -> None:
         for key, child in _without_comments(node):
-            where, inner = extend_pointer(pointer, key), (*path, key)
-            self._check_segment(key, where, path)
+            where = extend_pointer(pointer, key)
+            inner = (*path, self._read_segment(key, where, path))
             if not isinstance(child, dict):
                 self._report(where, f"The category {key!r} must be an object with 'operations' or 'categories'.")
                 continue
@@ -159,13 +159,13 @@ class _DocumentReader:
                 continue
             for action, operation in _without_comments(found.get("operations", {})):
                 operation_pointer = extend_pointer(where, "operations", action)
-                self._check_segment(action, operation_pointer, inner)
+                segment = self._read_segment(action, operation_pointer, inner)
                 if not isinstance(operation, dict):
                     self._report(operation_pointer, f"The operation {action!r} must be an object.")
                 elif self._is_operation(operation, operation_pointer, True):
-                    self._read_operation(operation, operation_pointer, inner, action)
+                    self._read_operation(operation, operation_pointer, inner, segment)
                 else:
-                    self._read_operations_form(operation, operation_pointer, (*inner, action))
+                    self._read_operations_form(operation, operation_pointer, (*inner, segment))
             self._read_categories_form(found.get("categories", {}), extend_pointer(where, "categories"), inner)
 
     def _enter_category(self, path: tuple[str, ...], description: JSON, pointer: str) -> bool:
@@ -180,13 +180,16 @@ class _DocumentReader:
             self._categories[dotted] = description or self._categories.get(dotted, "")
         return True
 
-    def _check_segment(self, key: str, pointer: str, path: tuple[str, ...]) -> None:
-        if not ID_SEGMENT.fullmatch(key):
+    def _read_segment(self, key: str, pointer: str, path: tuple[str, ...]) -> str:
+        """Returns a key as the part of an id that it is."""
+        segment = normalize_id(key)
+        if not is_id_segment(segment):
             self._report(
                 pointer, f"{key!r} must be 1 to 64 letters, digits, '_' or '-', and begin with a letter or digit."
             )
-        elif key == "index" and not path:
+        elif segment == "index" and not path:
             self._report(pointer, "'index' is the name of the whole tree; rename this.")
+        return segment
 
     def _is_operation(self, node: dict[str, JSON], pointer: str, otherwise: bool) -> bool:
         if "_kind" not in node:
@@ -206,6 +209,8 @@ class _DocumentReader:
             self._claim(name, extend_pointer(pointer, "name"), pointer)
         elif len(id_) > 128:
             self._report(pointer, "The operation's id is longer than 128 characters; give it a 'name'.")
+        elif not id_.isascii():
+            self._report(pointer, "Names of tools have no letters but a to z; give the operation a 'name'.")
         schema = self._read_input_schema(found, pointer)
         output = found.get("outputSchema")
         for hint, value in found.get("annotations", {}).items():

@@ -13,8 +13,8 @@ from deltamcp.auth.safe_url import is_loopback
 from deltamcp.client.links.grpc_messages import encode_call, plain_error, read_error, read_response, read_tools
 from deltamcp.client.links.http import check_header_name, check_header_value
 from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, RefusedForNowError, peer_error
+from deltamcp.client.links.received_size import too_large_error
 from deltamcp.client.links.token_source import TokenSource
-from deltamcp.client.received_size import too_large_error
 from deltamcp.errors import (
     ClientError,
     ConnectionLostError,

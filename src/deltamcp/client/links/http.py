@@ -28,8 +28,8 @@ from deltamcp.client.links.link import (
     peer_error,
     read_messages,
 )
+from deltamcp.client.links.received_size import too_large_error
 from deltamcp.client.links.token_source import TokenSource
-from deltamcp.client.received_size import too_large_error
 from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, HttpStatusError, UnauthorizedError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Message, RequestId

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from deltamcp.client.received_size import BYTES_PER_VALUE
+from deltamcp.client.links.received_size import BYTES_PER_VALUE
 from deltamcp.errors import ClientError, ConnectionLostError, PeerError
 from deltamcp.limits import Limits
-from deltamcp.runtime.garbage_collection import collection_paused
+from deltamcp.runtime.process import collection_paused
 from deltamcp.values import JSON, Malformed, Message, RequestId
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec

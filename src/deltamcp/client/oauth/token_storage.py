@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.runtime.own_files import open_lock_file, read_own_file, replace_own_file, try_lock
-from deltamcp.runtime.user_folders import user_folder
-from deltamcp.runtime.user_keyring import ask_keyring
+from deltamcp.runtime.own_files import open_lock_file, read_own_file, replace_own_file, try_lock, user_folder
+from deltamcp.runtime.secrets import ask_keyring
 
 _IN_KEYRING = b"keyring"
 """What the file of a server contains whose record is in the keyring; so only its users wait for the keyring."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.ledger.ledger_figures import LedgerKey, LedgerRows, Usage
-from deltamcp.runtime.user_folders import user_folder
+from deltamcp.runtime.own_files import user_folder
 
 KEPT_DAYS = 400
 _BUSY_SECONDS = 5.0

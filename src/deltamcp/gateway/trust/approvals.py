@@ -15,8 +15,7 @@ import msgspec
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.review import ApprovalRecord, Review, Verdict, review, with_varying_numbers
-from deltamcp.runtime.own_files import open_lock_file, read_own_file, replace_own_file, try_lock
-from deltamcp.runtime.user_folders import user_folder
+from deltamcp.runtime.own_files import open_lock_file, read_own_file, replace_own_file, try_lock, user_folder
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.wire.canonical_json import encode_canonical
 

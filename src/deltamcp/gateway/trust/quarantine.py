@@ -15,7 +15,7 @@ from deltamcp.gateway.trust.definition_hash import pointer
 from deltamcp.gateway.trust.imitation import Comparison, compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import INSTRUCTIONS, Review, Verdict
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamOffer
-from deltamcp.runtime.garbage_collection import collection_paused
+from deltamcp.runtime.process import collection_paused
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON

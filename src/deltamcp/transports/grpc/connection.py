@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from deltamcp.limits import Limits
-from deltamcp.runtime.loop_turns import LoopTurns
 from deltamcp.runtime.quota import Quota
+from deltamcp.runtime.turns import LoopTurns
 from deltamcp.wire.http2_frames import (
+    MAX_WINDOW,
     PREFACE,
     ClientFrames,
     ErrorCode,
@@ -91,6 +92,8 @@ class GrpcServerConnection(_Side):
         self._frames = ServerFrames()
         self._own_frames = b""
         """Frames of the relay that wait until gRPC has ended one of its own."""
+        self._window = 0
+        """What the client may send again, as it will be told in one frame once it reads: it may send without end."""
         self.written: asyncio.Future[None] | None = None
         """Done once gRPC has read what was written; None if it has."""
 
@@ -102,9 +105,8 @@ class GrpcServerConnection(_Side):
         ended, place = self._frames.feed(data)
         for stream in ended:
             self._client.end_call(stream)
-        if self._own_frames and place is not None:
-            data = data[:place] + self._own_frames + data[place:]
-            self._own_frames = b""
+        if place is not None:
+            data = data[:place] + self._take_own() + data[place:]
         self._client.transport.write(data)
 
     @property
@@ -117,6 +119,22 @@ class GrpcServerConnection(_Side):
             self._client.transport.write(frame)
         else:
             self._own_frames += frame
+
+    def open_window(self, size: int) -> None:
+        """Lets the client send so many bytes more on its connection."""
+        self._window = min(self._window + size, MAX_WINDOW)
+        if not self._client.is_behind:
+            self.send_waiting()
+
+    def send_waiting(self) -> None:
+        """Sends the frames of the relay that wait, unless gRPC has begun one of its own; they come behind that."""
+        if self.is_between_frames and (frames := self._take_own()):
+            self._client.transport.write(frames)
+
+    def _take_own(self) -> bytes:
+        frames, window = self._own_frames, self._window
+        self._own_frames, self._window = b"", 0
+        return frames + (write_window_update(0, window) if window else b"")
 
     def pause_writing(self) -> None:
         self.written = asyncio.get_running_loop().create_future()
@@ -307,7 +325,7 @@ class GrpcClientConnection(_Side):
                 if stream in self._calls:
                     return write_frame(*frame)
                 if size:  # gRPC does not see these bytes, so that nobody else lets the client send as many again
-                    grpc.send_own(write_window_update(0, size))
+                    grpc.open_window(size)
                 return refusal
             case FrameType.RST_STREAM:
                 self._leave_call(stream)
@@ -357,6 +375,11 @@ class GrpcClientConnection(_Side):
 
     # To the client
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the client has yet to read what was sent to it."""
+        return self._send_timer is not None
+
     def pause_writing(self) -> None:
         self._send_timer = self._abort_later(self._limits.send_seconds)
         if self._grpc is not None:
@@ -367,6 +390,7 @@ class GrpcClientConnection(_Side):
             self._send_timer.cancel()
             self._send_timer = None
         if self._grpc is not None:
+            self._grpc.send_waiting()
             self._grpc.transport.resume_reading()
 
     # The end

@@ -86,6 +86,7 @@ class GrpcRelay:
                 account = None if self._proxies.trusts(client) else client_address({"client": client})
                 if account is not None and not self._quotas.connections.take(account):
                     accepted.close()
+                    await asyncio.sleep(0)  # asyncio's `sock_accept` does not wait while others want to connect
                     continue
                 connection = GrpcClientConnection(
                     str(client[0]), account, self._limits, self._quotas, self._connect, self._forget

@@ -10,9 +10,9 @@ from google.protobuf.message import DecodeError
 from deltamcp.catalog.operation import Operation
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
-from deltamcp.runtime.loop_turns import LoopTurns
 from deltamcp.runtime.quota import Quota
 from deltamcp.runtime.threads import Threads
+from deltamcp.runtime.turns import LoopTurns
 from deltamcp.transports.grpc.messages import lite_messages
 from deltamcp.values import JSON, Failure
 from deltamcp.wire.message_bounds import too_many_values

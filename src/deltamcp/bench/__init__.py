@@ -1,1 +1,0 @@
-"""Benchmarks that come with the package, so that users can repeat the measurements over their own data."""

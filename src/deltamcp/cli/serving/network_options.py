@@ -1,0 +1,199 @@
+"""The command-line options of servers over HTTP and gRPC: where they listen, to whom, and how often.
+
+Those that `add_http_options` adds are also options of `DeltaServer.run("http")`.
+"""
+
+import argparse
+import socket
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from deltamcp.calls.rate_limits import EVERY_TOOL, Rate, RateLimits
+from deltamcp.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from deltamcp.transports.options import GrpcOptions, HttpServerOptions, McpLiteOptions
+
+
+def add_http_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--allow-host",
+        action="append",
+        metavar="HOST",
+        help="a Host header to accept besides loopback names; repeatable, '*' for any",
+    )
+    verb.add_argument(
+        "--allow-origin", action="append", metavar="ORIGIN", help="an Origin header to accept; repeatable"
+    )
+    verb.add_argument(
+        "--trusted-proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="an address or network whose Forwarded or X-Forwarded-For header names the client; repeatable",
+    )
+    verb.add_argument(
+        "--request-ids", action="store_true", help="an X-Request-Id for every response, and in the log of its request"
+    )
+    verb.add_argument("--tls-cert", metavar="FILE", help="the certificate in PEM, to serve https")
+    verb.add_argument("--tls-key", metavar="FILE", help="its private key in PEM, if it is in another file")
+    verb.add_argument(
+        "--stateless",
+        action="store_true",
+        help="keep no sessions: each request of a client up to 2025-11-25 stands alone",
+    )
+    verb.add_argument("--no-mcp-lite", action="store_true", help="serve MCP only, not MCP-lite beside it")
+    verb.add_argument(
+        "--mcp-lite-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of MCP-lite over HTTP and gRPC, such as prompts=true or prefix=/lite; repeatable",
+    )
+    verb.add_argument(
+        "--compat", action="store_true", help="answer as the original server of Delta-MCP 0.2 does, on every path"
+    )
+
+
+def read_http_options(args: argparse.Namespace) -> "HttpServerOptions":
+    """Returns the options that the command line sets."""
+    from deltamcp.transports.http.origins import LOOPBACK  # servers over stdio need nothing of HTTP
+
+    return {
+        "mcp_lite": not args.no_mcp_lite and _read_mcp_lite(args.mcp_lite_option),
+        "allowed_hosts": None if args.allow_host is None else [*args.allow_host, *LOOPBACK],
+        "allowed_origins": args.allow_origin,
+        "trusted_proxies": args.trusted_proxy,
+        "request_ids": args.request_ids,
+        "sessions": not args.stateless,
+        "tls_cert": args.tls_cert,
+        "tls_key": args.tls_key,
+        "compat": args.compat,
+    }
+
+
+def _read_mcp_lite(given: list[str]) -> "McpLiteOptions":
+    """Returns the options of MCP-lite; a value is JSON, or else a text.
+
+    Raises:
+        ConfigurationError: an option has no value.
+    """
+    options: dict[str, Any] = {}
+    for option in given:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise ConfigurationError(f"--mcp-lite-option takes NAME=VALUE, not {option!r}.")
+        try:
+            options[name] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            options[name] = value
+    return cast("McpLiteOptions", options)
+
+
+def parse_address(option: str, text: str) -> tuple[str, int]:
+    """Reads HOST:PORT; an empty host is 127.0.0.1.
+
+    Raises:
+        ConfigurationError: the text, which is the value of `option`, is no address.
+    """
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535:
+        raise ConfigurationError(f"{option} takes HOST:PORT, such as 127.0.0.1:8000, not {text!r}.")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def add_grpc_option(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--grpc", metavar="HOST:PORT", help="serve MCP-lite over gRPC, alone or beside --http; port 0 is any free"
+    )
+
+
+def read_grpc_address(args: argparse.Namespace) -> tuple[str, int] | None:
+    """
+    Raises:
+        ConfigurationError: the address is not one.
+    """
+    return None if args.grpc is None else parse_address("--grpc", args.grpc)
+
+
+def select_grpc_options(http: "HttpServerOptions") -> "GrpcOptions":
+    """Returns the options of HTTP that are gRPC's too."""
+    mcp_lite = http.get("mcp_lite", False)
+    selected: GrpcOptions = {
+        "trusted_proxies": http.get("trusted_proxies", ()),
+        "request_ids": http.get("request_ids", False),
+        "tls_cert": http.get("tls_cert"),
+        "tls_key": http.get("tls_key"),
+    }
+    if not isinstance(mcp_lite, bool):
+        selected["mcp_lite"] = mcp_lite
+    return selected
+
+
+def reserve_grpc_port(host: str, port: int) -> list[socket.socket]:
+    """Binds an address so that this user's processes can serve at it together (SO_REUSEPORT), and nobody else.
+
+    Raises:
+        ConfigurationError: nobody can listen at this address, or the system cannot share a port.
+    """
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise ConfigurationError("--grpc with --workers needs a system with SO_REUSEPORT; leave out --workers.")
+    from deltamcp.transports.sockets import bind_sockets
+
+    free = bind_sockets(host, port)  # which fails if another server listens there, whoever it lets share its port
+    reserved = []
+    for bound in free:
+        address = bound.getsockname()
+        bound.close()
+        shared = socket.socket(bound.family, bound.type, bound.proto)
+        shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if shared.family == socket.AF_INET6:
+            shared.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        shared.bind(address)
+        reserved.append(shared)
+    return reserved
+
+
+def add_rate_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--rate-address",
+        metavar="COUNT/SECONDS",
+        help="how many HTTP requests one address may send in how many seconds, as 100/60",
+    )
+    verb.add_argument(
+        "--rate-principal", metavar="COUNT/SECONDS", help="how many HTTP requests one authenticated caller may send"
+    )
+    verb.add_argument(
+        "--rate-tool",
+        action="append",
+        default=[],
+        metavar="[TOOL=]COUNT/SECONDS",
+        help="how often a caller may call each tool, or the one of this name; repeatable",
+    )
+
+
+def read_rate_limits(args: argparse.Namespace) -> RateLimits | None:
+    """Returns the limits that the command line sets; None if it sets none.
+
+    Raises:
+        ConfigurationError: an option is no rate.
+    """
+    if not (args.rate_address or args.rate_principal or args.rate_tool):
+        return None
+    named = [text.rpartition("=") for text in args.rate_tool]
+    return RateLimits(
+        per_address=args.rate_address and _read_rate("--rate-address", args.rate_address),
+        per_principal=args.rate_principal and _read_rate("--rate-principal", args.rate_principal),
+        per_tool={name or EVERY_TOOL: _read_rate("--rate-tool", text) for name, _, text in named} or None,
+    )
+
+
+def _read_rate(option: str, text: str) -> Rate:
+    count, _, seconds = text.partition("/")
+    try:
+        return Rate(int(count), float(seconds))
+    except (ValueError, ConfigurationError):
+        raise ConfigurationError(
+            f"{option} takes COUNT/SECONDS above 0, such as 100/60 for 100 in a minute, not {text!r}."
+        ) from None

@@ -1,0 +1,197 @@
+"""Prints servers' bytes and JSON for programs, and text and tables for people; with colour only on a terminal.
+
+Whatever is printed may quote a server or a file. A line of ours stays one, with escapes such as `\\n` in it. Only what
+a user asks for as it is, such as the result of a call, has the ends of lines that the server wrote.
+"""
+
+import json
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from deltamcp.catalog.clean_text import HIDDEN_CLASS, visible_line
+from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.values import JSON
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_UNESCAPED_CONTROL = re.compile(f"[\u2028\u2029{HIDDEN_CLASS}]")
+"""A character that JSON need not escape, and that a terminal acts on, cannot write or does not show."""
+_TERMINAL_CONTROL = re.compile(f"\r(?!\n)|[\u2028\u2029{HIDDEN_CLASS}]")
+"""A character of a text that a terminal would act on, or not show; a tab and an end of line are harmless."""
+_FRAME = re.compile(r'[ |]*File "')
+"""The beginning of a frame in a traceback, also in that of a group of exceptions."""
+_MAX_SENTENCE_CHARS = 2000
+_MAX_SUGGESTIONS = 3
+_MIN_SCORE = 65
+"""How similar a name is to a suggested one, of 100."""
+_DEFAULT_WIDTH = 200
+"""Columns of output that does not go to a terminal."""
+
+
+def print_json(value: JSON) -> None:
+    """
+    Raises:
+        ValueError: the value is nested too deeply.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    write_lines(_UNESCAPED_CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text))
+
+
+def write_lines(text: str) -> None:
+    """Writes a text to stdout and ends its last line; on a terminal without control characters, else in UTF-8."""
+    if text and not text.endswith("\n"):
+        text += "\n"
+    if sys.stdout.isatty():
+        sys.stdout.write(printable_text(text))
+    else:
+        write_bytes(text.encode(errors="replace"))
+
+
+def write_bytes(data: bytes) -> None:
+    """Writes bytes to stdout and adds nothing."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+
+
+def print_text(text: str) -> None:
+    """Prints a text of several lines to stdout."""
+    print(printable_text(text))
+
+
+def print_line(text: str) -> None:
+    """Prints a line to stdout."""
+    print(visible_line(text))
+
+
+def print_notice(text: str) -> None:
+    """Prints a line to stderr."""
+    print(visible_line(text), file=sys.stderr, flush=True)
+
+
+def print_error(error: DeltaError) -> None:
+    """Prints the sentence of an error to stderr, and below it what an error of a file or a module has beside it."""
+    sentence, details = (error.sentence, error.details) if isinstance(error, ConfigurationError) else (str(error), ())
+    print_notice(f"delta-mcp: {shorten(sentence)}")
+    for detail in details:
+        print_notice(shorten(detail))
+
+
+def print_traceback(error: BaseException) -> None:
+    """Prints a traceback to stderr, in which the text of each error is one line."""
+    for line in traceback_lines(traceback.format_exception(error)):
+        print_notice(line)
+
+
+def traceback_lines(parts: Iterable[str]) -> Iterator[str]:
+    """Yields the lines of a traceback that Python has formatted; the text of an error is one of them."""
+    for part in parts:
+        if _FRAME.match(part):
+            yield from part.splitlines()
+        else:
+            yield part.strip("\n")
+
+
+def quoted_lines(text: str) -> list[str]:
+    """Returns the lines of a server's text, of which all but the first are marked as a part of it."""
+    first, *others = text.splitlines() or [""]
+    return [first, *(f"| {line}" for line in others)]
+
+
+def make_console() -> "Console":
+    """Makes a console on stdout that prints each text as one line."""
+    width = None if sys.stdout.isatty() else _DEFAULT_WIDTH
+    return _printable_console()(width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def make_error_console() -> "Console":
+    """Makes such a console on stderr, for what draws on the terminal."""
+    return _printable_console()(file=sys.stderr.stream if isinstance(sys.stderr, PrintableStream) else sys.stderr)
+
+
+def _printable_console() -> "type[Console]":
+    from rich.console import Console
+    from rich.text import Text
+
+    def printable(each: Any) -> Any:
+        if isinstance(each, Text):  # while a bar is shown, what is written to stderr comes as such
+            return Text(printable_text(each.plain))
+        return visible_line(each) if isinstance(each, str) else each
+
+    class PrintableConsole(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            super().print(*map(printable, objects), **options)
+
+    return PrintableConsole
+
+
+def print_table(
+    title: str,
+    texts: Sequence[str],
+    figures: Sequence[str],
+    rows: Iterable[Sequence[str | list[str]]],
+    console: "Console",
+) -> None:
+    """Prints a table with text columns, then number columns; `texts` and `figures` are their headings.
+
+    A cell is one line, or a list of lines, which is for columns that have another before them.
+    """
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=visible_line(title) or None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD if console.is_terminal else None,
+        show_header=bool(any(texts) or any(figures)),
+    )
+    for name in texts:
+        table.add_column(name, overflow="fold")
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*("\n".join(map(visible_line, [cell] if isinstance(cell, str) else cell)) for cell in row))
+    console.print(table)
+
+
+class PrintableStream:
+    """A stream to a terminal or a file that texts are written to without control characters.
+
+    stderr is one while a command runs: sentences, logs and tracebacks may quote a server.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        """The stream itself, for what draws on the terminal."""
+
+    def write(self, text: str) -> int:
+        return self.stream.write(printable_text(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def shorten(text: str) -> str:
+    """Cuts a sentence that quotes more of a server's text than a user reads."""
+    return text if len(text) <= _MAX_SENTENCE_CHARS else f"{text[:_MAX_SENTENCE_CHARS]}…"
+
+
+def printable_text(text: str) -> str:
+    """Replaces the characters with which a server's text could control the terminal or reverse the writing."""
+    return _TERMINAL_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def suggest(name: str, names: Iterable[str], prefix: str = "") -> str:
+    """Returns the end of a sentence: `; did you mean ...?`, or a full stop if no name is similar.
+
+    Args:
+        prefix: what stands before every name, such as the dashes of options, which would make all names similar.
+    """
+    from rapidfuzz import process  # 30 ms to import, needed only where a name is wrong
+
+    extracted = process.extract(name, list(names), limit=_MAX_SUGGESTIONS, score_cutoff=_MIN_SCORE)
+    return f"; did you mean {' or '.join(prefix + match for match, *_ in extracted)}?" if extracted else "."

@@ -1,0 +1,141 @@
+"""`delta-mcp approve` shows which definitions the gateway keeps out and what changed, and approves or rejects them."""
+
+import argparse
+import functools
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from deltamcp.cli.terminal.output import print_line, suggest
+from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.trust import review
+from deltamcp.gateway.trust.approvals import Approvals
+from deltamcp.gateway.trust.definition_diff import UnreadableDiffError, diff_lines, name_text
+from deltamcp.gateway.trust.definition_hash import is_identical
+from deltamcp.gateway.trust.imitation import compare_tools
+from deltamcp.gateway.trust.review import ApprovalRecord, kind_of, name_at, variance_hint
+
+_KINDS = {
+    "tools": "tool",
+    "prompts": "prompt",
+    "resources": "resource",
+    "templates": "template",
+    "instructions": "text",
+}
+_NO_TERMINAL = (
+    "--yes needs a person at a terminal; where there is none, on_new and on_changed of a server, in the gateway's "
+    "configuration, say what it may list."
+)
+
+
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.usage = "delta-mcp approve [UPSTREAM [TOOL ...]] [--yes | --reject]"
+    verb.add_argument("upstream", nargs="?", metavar="UPSTREAM", help="a server behind the gateway; without it, all")
+    verb.add_argument("names", nargs="*", metavar="TOOL", help="tools, prompts or `instructions`; without them, all")
+    decision = verb.add_mutually_exclusive_group()
+    decision.add_argument(
+        "--yes", action="store_true", help="approve what is shown, at a terminal, if you only press Enter"
+    )
+    decision.add_argument("--reject", action="store_true", help="keep out what is shown, until it changes again")
+    verb.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if args.yes and not is_terminal:
+        raise ConfigurationError(_NO_TERMINAL)
+    approvals = Approvals()
+    records = approvals.records()
+    imitations = _find_imitations(records.values())
+    if args.upstream is not None:
+        names = sorted({record.upstream for record in records.values()})
+        if args.upstream not in names:
+            raise ConfigurationError(f"No gateway has seen a server {args.upstream!r}{suggest(args.upstream, names)}")
+        records = {path: record for path, record in records.items() if record.upstream == args.upstream}
+    chosen = {path: _choose(record, args.names) for path, record in records.items()}
+    if args.names and not any(chosen.values()):
+        raise ConfigurationError(f"Nothing of {args.upstream} waits by that name; delta-mcp approve shows what does.")
+    if not any(chosen.values()):
+        print_line("Nothing waits to be approved.")
+        return
+    if args.upstream is None and not (args.yes or args.reject):
+        for path, places in chosen.items():
+            for place in places:
+                _show_heading(records[path], place, imitations)
+        print_line("")
+        print_line("delta-mcp approve UPSTREAM shows what changed.")
+        return
+    readable = {path: _show(records[path], places, imitations) for path, places in chosen.items()}
+    if args.reject:
+        _decide(approvals, chosen, records, is_approval=False)
+    elif not any(readable.values()):
+        return
+    elif is_terminal:
+        answer = input(f"\nApprove? [{'Y/n' if args.yes else 'y/N'}] ").strip().casefold()
+        if answer in ("y", "yes") or (args.yes and not answer):
+            _decide(approvals, readable, records, is_approval=True)
+    else:
+        print_line("")
+        print_line("A person approves it, at a terminal; --reject keeps it out.")
+
+
+def _choose(record: ApprovalRecord, names: list[str]) -> list[str]:
+    """Returns the places that wait; what was rejected only if it is named."""
+    if not names:
+        return list(record.waiting)
+    return [place for place in {**record.waiting, **record.rejected} if name_at(place) in names]
+
+
+def _find_imitations(records: Iterable[ApprovalRecord]) -> dict[tuple[str, str], str]:
+    """Returns sentences about tools that could be taken for another server's, by upstream and name."""
+    tools = {
+        record.upstream: [
+            one for place, one in {**record.approved, **record.waiting}.items() if place.startswith("/tools/")
+        ]
+        for record in records
+    }
+    return {(one.upstream, one.tool): str(one) for one in compare_tools(tools).imitations}
+
+
+def _show_heading(record: ApprovalRecord, place: str, imitations: dict[tuple[str, str], str]) -> None:
+    is_new = place not in record.approved
+    state = "rejected" if place not in record.waiting else "new" if is_new else "changed"
+    kind = _KINDS[kind_of(place)]
+    print_line(f"{name_text(record.upstream)}: {kind} {name_text(name_at(place))}: {state}")
+    if place.startswith("/tools/") and (found := imitations.get((record.upstream, name_at(place)))):
+        print_line(f"  {found}")
+
+
+def _show(record: ApprovalRecord, places: list[str], imitations: dict[tuple[str, str], str]) -> list[str]:
+    """Prints what changed; returns the places of what was shown whole."""
+    shown = []
+    for place in places:
+        _show_heading(record, place, imitations)
+        try:
+            lines = diff_lines(record.approved.get(place), {**record.rejected, **record.waiting}[place])
+        except UnreadableDiffError as error:
+            print_line(f"  {error}")
+            continue
+        for line in lines:
+            print_line(f"  {line}")
+        if hint := variance_hint(record, place, record.waiting.get(place)):
+            print_line(f"  {hint}")
+        shown.append(place)
+    return shown
+
+
+def _decide(
+    approvals: Approvals, chosen: dict[Path, list[str]], records: dict[Path, ApprovalRecord], is_approval: bool
+) -> None:
+    """Approves or rejects what was shown, and nothing that came after it."""
+    decide = review.approve if is_approval else review.reject
+
+    def decide_shown(shown: ApprovalRecord, places: list[str], record: ApprovalRecord) -> ApprovalRecord:
+        seen, now = {**shown.rejected, **shown.waiting}, {**record.rejected, **record.waiting}
+        return decide(record, [place for place in places if is_identical(now.get(place), seen[place])])
+
+    for path, places in chosen.items():
+        approvals.change(path, functools.partial(decide_shown, records[path], places))
+    count = sum(map(len, chosen.values()))
+    done = "Approved" if is_approval else "Rejected"
+    print_line(f"{done} {count}. A gateway that runs notices within seconds.")

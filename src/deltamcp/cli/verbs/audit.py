@@ -1,0 +1,182 @@
+"""`delta-mcp audit` counts what this machine's MCP servers cost a model now, and would behind the gateway."""
+
+import argparse
+import asyncio
+import functools
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from deltamcp.cli.terminal import output, targets
+from deltamcp.cli.terminal.progress import ProgressBar
+from deltamcp.costs.audit import AskServer, AuditReport, ServerAnswer, audit, uncounted_sentences, unique_servers
+from deltamcp.costs.cost import Cost
+from deltamcp.errors import ConfigurationError
+from deltamcp.hosts import files
+from deltamcp.hosts.files import ConfiguredServer
+
+DEFAULT_SECONDS = 30.0
+LARGEST_TOOLS = 10
+"""How many tools the table shows."""
+
+
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "config",
+        nargs="?",
+        metavar="CONFIG",
+        help="a file of mcpServers, FILE#NAME for one of them, or a Python file; every host's files here unless given",
+    )
+    verb.add_argument("--project", action="store_true", help="start what this folder's own files tell of, too")
+    verb.add_argument("--only", action="append", metavar="NAME", help="a server to ask; repeatable")
+    verb.add_argument(
+        "--timeout",
+        type=float,
+        default=DEFAULT_SECONDS,
+        metavar="SECONDS",
+        help=f"for each server (default {DEFAULT_SECONDS:g})",
+    )
+    verb.add_argument(
+        "--model",
+        type=_parse_model,
+        default="o200k",
+        metavar="NAME",
+        help="whose tokens to count, such as gpt-5 or claude-opus-4-6; or a factor to multiply those of o200k by",
+    )
+    verb.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    verb.add_argument("--html", type=Path, metavar="FILE", help="write a page with a chart as well")
+    verb.set_defaults(run=run)
+
+
+def _parse_model(text: str) -> str | float:
+    try:
+        factor = float(text)
+    except ValueError:
+        return text
+    if not 0 < factor < 100:
+        raise argparse.ArgumentTypeError(f"a model's name, or a factor above 0 and below 100, not {text!r}")
+    return factor
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.timeout <= 0:
+        raise ConfigurationError("--timeout takes seconds, more than none.")
+    if args.html and not args.html.parent.is_dir():
+        raise ConfigurationError(f"There is no folder {args.html.parent} to write {args.html.name} to.")
+    servers = _select_servers(_find_servers(args.config, args.project), args.only)
+    ask = functools.partial(_ask_server, seconds=args.timeout)
+    report = asyncio.run(_audit_with_progress(servers, ask, args))
+    if args.html:
+        _write_page(report, args.html)
+    if args.json:
+        output.print_json(msgspec.to_builtins(report))
+    else:
+        _print_report(report)
+    if not any(server.cost for server in report.servers):
+        raise SystemExit(1)
+
+
+def _find_servers(config: str | None, project: bool) -> list[ConfiguredServer]:
+    if config is not None:
+        return targets.find_servers(config)
+    return files.find_servers(Path.home(), Path.cwd(), sys.platform, os.environ, trusted=project)
+
+
+def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None) -> list[ConfiguredServer]:
+    names = {server.name for server in servers}
+    for name in only or ():
+        if name not in names:
+            known = ", ".join(sorted(name for name in names if name)) or "none"
+            raise ConfigurationError(f"No server is called {name!r}; there are {known}.")
+    return [server for server in servers if not only or server.name in only]
+
+
+async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
+    from deltamcp.cli.verbs import login  # imported late, as what follows, so that other verbs start faster
+    from deltamcp.client.connect import connect
+    from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
+
+    auth = OAuth(asks_user=False)
+    client = connect(
+        entry, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds, auth=auth
+    )
+    try:
+        async with client:
+            return ServerAnswer(await client.describe(), client.server.instructions or "")
+    except LoginRequiredError as error:
+        raise login.say_how(error) from None
+
+
+async def _audit_with_progress(
+    servers: list[ConfiguredServer], ask: AskServer, args: argparse.Namespace
+) -> AuditReport:
+    with ProgressBar("Asking servers", len(unique_servers(servers))) as progress_bar:
+        return await audit(servers, ask, args.timeout, progress_bar.advance, args.model, args.config)
+
+
+def _print_report(report: AuditReport) -> None:
+    console = output.make_console()
+
+    counted = [server for server in report.servers if server.cost]
+    if counted:
+        has_places = len({tuple(server.places) for server in counted}) > 1
+        rows: list[list[str | list[str]]] = [
+            [server.name, *[server.places] * has_places, *_figures(server.cost)] for server in counted
+        ]
+        rows += [["together", *[""] * has_places, *_figures(report.together)]] * (len(counted) > 1)
+        figures = ("tools", "now", "meta-tools", "one tool", "instructions")
+        title = f"Tokens before a conversation begins, {report.date} ({report.tokenizer})"
+        output.print_table(title, ("server", *["in"] * has_places), figures, rows, console)
+        console.print()
+        if len(report.hosts) > 1:
+            rows = [[host.host, f"{len(host.servers)}", *_figures(host.cost)] for host in report.hosts]
+            title = "In each host, a server of several hosts in each of them"
+            output.print_table(title, ("host",), ("servers", *figures), rows, console)
+            console.print()
+        largest = [
+            [tool.name, tool.server, f"{tool.now:,}", "" if tool.schema is None else f"{tool.schema:,}"]
+            for tool in report.tools[:LARGEST_TOOLS]
+        ]
+        output.print_table("The largest tools", ("tool", "server"), ("now", "when used"), largest, console)
+        console.print()
+        console.print(_summary(report))
+    for sentence in uncounted_sentences(report):
+        console.print(sentence)
+    if report.next_steps:
+        console.print()
+        console.print("What you can do now:")
+    for sentence in report.next_steps:
+        console.print(f"- {sentence}")
+    if not report.servers and not report.skipped:
+        console.print("No host here has servers; name a file of mcpServers: delta-mcp audit CONFIG")
+
+
+def _figures(cost: Cost | None) -> list[str]:
+    assert cost is not None, "only servers with a cost have a row"
+    return [f"{figure:,}" for figure in (cost.tools, cost.now, cost.surface, cost.one_tool, cost.instructions)]
+
+
+def _summary(report: AuditReport) -> str:
+    cost = report.together
+    gain = (
+        f", {1 - cost.surface / cost.now:.1%} less" if cost.now > cost.surface else ": these tools are too few to gain"
+    )
+    return (
+        f"Behind the gateway {cost.surface:,} tokens instead of {cost.now:,}{gain}. A conversation that uses "
+        f"one tool would cost {cost.one_tool:,}: the meta-tools, one discover ({cost.overview:,}), "
+        f"one get_schema ({cost.schema:,})."
+    )
+
+
+def _write_page(report: AuditReport, path: Path) -> None:
+    from deltamcp.cli.terminal.audit_page import render_page
+
+    try:
+        path.write_text(render_page(report), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}.") from None
+    output.print_notice(f"Written to {path}")

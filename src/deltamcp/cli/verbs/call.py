@@ -1,0 +1,180 @@
+"""`delta-mcp call` calls a tool once and prints its result, or the part of it that the options select."""
+
+import argparse
+import asyncio
+from typing import NamedTuple
+
+from deltamcp.cli.terminal import arguments, content, output, targets
+from deltamcp.cli.terminal.arguments import CallCommand
+from deltamcp.cli.terminal.elicitation import Elicitation, add_answer_option
+from deltamcp.cli.terminal.progress import ProgressBar
+from deltamcp.client.client import DeltaClient
+from deltamcp.client.pending_call import CallState
+from deltamcp.client.reply import Reply
+from deltamcp.errors import ConfigurationError, ResultLostError, UsageError
+from deltamcp.results import projection
+from deltamcp.results.budget import MIN_MAX_TOKENS
+from deltamcp.results.policy import ResultPolicy
+from deltamcp.values import JSON
+
+_DEFAULT_PAGE_SIZE = 50
+"""Rows per page if the user gives only the number of a page; the original Delta-MCP has the same default."""
+_UNBOUNDED = 1_000_000_000
+_USAGE = "Usage: delta-mcp call TARGET... TOOL [JSON | NAME=VALUE...]; delta-mcp list TARGET... names the tools."
+
+
+def set_up(verb: argparse.ArgumentParser) -> None:
+    usage = "delta-mcp call [OPTIONS] TARGET... TOOL [JSON | NAME=VALUE...]"
+    description = (
+        "NAME=VALUE is read by the tool's schema, NAME:=VALUE as JSON; - reads JSON from standard input. "
+        f"{targets.TARGET_HELP}"
+    )
+    targets.set_up_verb(verb, usage, "TARGET TOOL ...", run, description)
+    verb.add_argument("--page", type=int, metavar="N", help="this page of the rows, from 1")
+    verb.add_argument(
+        "--page-size", type=int, metavar="N", help=f"rows a page (default the server's own, or {_DEFAULT_PAGE_SIZE})"
+    )
+    verb.add_argument("--select", metavar="FIELDS", help="only these fields, as a,b.c; or a JMESPath expression")
+    verb.add_argument("--max-tokens", type=int, metavar="N", help="as much as fits into so many")
+    verb.add_argument("--all", action="store_true", help="the whole value, however many pages it has")
+    verb.add_argument(
+        "--detach", action="store_true", help="print the token of a call that goes on, for delta-mcp redeem, and end"
+    )
+    add_answer_option(verb)
+
+
+def run(args: argparse.Namespace, words: list[str]) -> None:
+    _check_options(args)
+    command = arguments.parse_call(words, _USAGE)
+    if args.detach:
+        targets.check_remote(command.target, "--detach")
+    with (
+        ProgressBar(f"Calling {command.name}") as progress_bar,
+        targets.explain_word(command.target, command.name, "tool"),
+    ):
+        called = asyncio.run(_call(args, command, progress_bar))
+    if isinstance(called, CallState):
+        _write_token(called, args.json)
+        return
+    reply, value, is_complete = called
+    if reply.is_error:
+        content.write_error(reply, args.json)
+        if "stderr" in reply.text and not (args.json or args.debug) and "://" not in command.target[0]:
+            output.print_notice("delta-mcp: --debug shows the stderr of a server that this command starts.")
+        raise SystemExit(1)
+    if args.all and is_complete and (args.json or reply.texts):
+        content.write_value(value, args.json)
+    elif args.json:
+        output.print_json(reply.raw)
+    else:
+        content.write_reply(reply, with_bytes=args.max_tokens is None)
+    if not is_complete:
+        raise SystemExit(1)
+
+
+def _write_token(state: CallState, as_json: bool) -> None:
+    if as_json:
+        output.print_json({"token": state.token, "status": state.status})
+    else:
+        output.print_line(str(state.token))
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """
+    Raises:
+        ConfigurationError: the options contradict each other, or a value is invalid.
+    """
+    if args.detach and any((args.all, args.page, args.max_tokens, args.page_size, args.select)):
+        raise ConfigurationError("--detach prints no result; leave out the options that say how much of it.")
+    if args.all and any(option is not None for option in (args.page, args.max_tokens, args.page_size)):
+        raise ConfigurationError("--all is everything; leave out --page, --page-size and --max-tokens.")
+    for option, minimum in (("page", 1), ("page_size", 1), ("max_tokens", MIN_MAX_TOKENS)):
+        value = getattr(args, option)
+        if value is not None and value < minimum:
+            raise ConfigurationError(f"--{option.replace('_', '-')} is {minimum} or more, not {value}.")
+    try:
+        projection.check_fields(args.select)
+    except UsageError as error:
+        raise ConfigurationError(
+            f"--select takes fields, as a,b.c, or JMESPath: {str(error).splitlines()[0]}"
+        ) from None
+
+
+class _CallResult(NamedTuple):
+    """What to print of a call."""
+
+    reply: Reply
+    value: JSON = None
+    """The whole value, if the user wants all of it."""
+    is_complete: bool = True
+    """False if the user wants all of the value, and the rest of it cannot be read."""
+
+
+async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> _CallResult | CallState:
+    """Calls the tool, and reads all of its result if the user wants that; returns the state of a detached call."""
+    elicitation = Elicitation(args.answer, progress_bar.hide)
+    async with targets.make_client(args, command.target, on_elicitation=elicitation.answer) as client:
+        definition = (await client.describe(command.name))[0]
+        converted = arguments.convert_by_schema(
+            command.texts, definition.get("inputSchema"), client.server.resolves_references
+        )
+        sent = {**command.arguments, **converted}
+        if args.detach:
+            pending = await elicitation.send(lambda: client.start(command.name, **sent))
+            return pending.state if pending.token is not None else _CallResult(await pending.reply())
+        reply = await elicitation.send(lambda: _fetch_reply(client, args, command.name, sent, progress_bar))
+        if args.all and not reply.is_error:
+            return await _read_whole(client, args, reply)
+        if args.page is None and content.shows_part(reply) and not reply.is_error:
+            output.print_notice("delta-mcp: this is a part; --page N or --all shows the rest.")
+        return _CallResult(reply)
+
+
+async def _read_whole(client: DeltaClient, args: argparse.Namespace, reply: Reply) -> _CallResult:
+    """Reads all of a result; says on stderr why the rest of it cannot be read."""
+    if args.select and "rest" not in reply.delta_meta:
+        return _CallResult(reply, reply.value)
+    try:
+        return _CallResult(reply, await client.whole(reply))
+    except ResultLostError as error:
+        output.print_notice(f"delta-mcp: {error}")
+        return _CallResult(reply, is_complete=False)
+
+
+async def _fetch_reply(
+    client: DeltaClient, args: argparse.Namespace, tool: str, sent: dict[str, JSON], progress_bar: ProgressBar
+) -> Reply:
+    size = args.page_size if args.page_size is not None or args.page is None else _DEFAULT_PAGE_SIZE
+    if client.server.is_delta and size is not None:
+        # The original Delta-MCP takes page and size as arguments that the tool's schema does not have.
+        paged = {**sent, "page": args.page or 1, "pageSize": size}
+        return Reply(await client.request("tools/call", {"name": tool, "arguments": paged}), is_delta=True)
+    if client.server.is_delta and args.all and args.select is None:
+        # A policy would be applied here, and to the first page only.
+        return await client.call_tool(tool, sent, progress=progress_bar.show_progress)
+    uses_server_pages = args.page is not None and args.page_size is None and args.max_tokens is None
+    reply = await client.call_tool(
+        tool, sent, want=_result_policy(args, None if uses_server_pages else size), progress=progress_bar.show_progress
+    )
+    if uses_server_pages and not reply.is_error:
+        if reply.delta_meta.get("unit") == "rows":
+            size = reply.delta_meta["end"]
+        else:
+            reply = await client.fit(reply, ResultPolicy(max_tokens=_UNBOUNDED, page_size=size))
+    if args.page is None or args.page == 1 or reply.is_error:
+        return reply
+    total = reply.delta_meta.get("total", 0) if reply.delta_meta.get("unit") == "rows" else 0
+    pages = max(1, -(-total // size))
+    if reply.handle is None or args.page > pages:
+        raise ConfigurationError(f"--page {args.page}: the result has {pages} page{'s' * (pages != 1)}.")
+    return await client.read_on(reply.handle, offset=(args.page - 1) * size)
+
+
+def _result_policy(args: argparse.Namespace, size: int | None) -> ResultPolicy | None:
+    if args.all:
+        size = _UNBOUNDED
+    if args.select is None and size is None and args.max_tokens is None:
+        return None
+    # Only --max-tokens limits the tokens of a page or a selection.
+    max_tokens = args.max_tokens if args.max_tokens is not None else _UNBOUNDED
+    return ResultPolicy(max_tokens=max_tokens, page_size=size, fields=args.select, tables=False if args.json else None)

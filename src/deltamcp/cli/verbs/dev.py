@@ -1,0 +1,104 @@
+"""`delta-mcp dev` serves a file over HTTP, restarts it when it changes, and opens the MCP Inspector for it."""
+
+import argparse
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+
+from deltamcp.cli.serving import log
+from deltamcp.cli.serving.serve_command import ServeCommand, add_target_options, make_process
+from deltamcp.cli.serving.server_target import ServerTarget
+from deltamcp.cli.terminal.output import print_notice
+from deltamcp.errors import ConfigurationError
+
+INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
+"""The npm package, in the version that the tests run: npx would start whatever was published last."""
+_OPENING_VARIABLE = re.compile(
+    r"DANGEROUSLY_.*|MCP_INSPECTOR_API_TOKEN|MCP_INSPECTOR_ALLOWED_HOSTS|ALLOWED_ORIGINS", re.IGNORECASE
+)
+"""What would open the Inspector to others, who could have it start programs. Without a token it makes one."""
+NODE_VERSION = (22, 19)
+"""What `engines` in the package asks for."""
+_INSTALL = f"install Node {'.'.join(map(str, NODE_VERSION))} or newer from nodejs.org"
+_STOP_SECONDS = 5.0
+
+
+def set_up(verb: argparse.ArgumentParser) -> None:
+    add_target_options(verb)
+    verb.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    npx = _find_npx()
+    process, port = make_process(
+        ServeCommand(
+            source=ServerTarget(args.target, args.disclosure, args.prefix),
+            log=log.read_options(args),
+            debug=args.debug,
+        )
+    )
+    # A client of 2026-07-28 has no session, so it need not notice a restart.
+    options = ["--transport", "http", "--protocol-era", "auto", "--server-url", f"http://127.0.0.1:{port}/mcp"]
+    print_notice("Starting the Inspector, which npx downloads the first time.")
+    with _start_group([npx, "--yes", INSPECTOR, *options], inspector_environment(os.environ)) as inspector:
+
+        def stop_with_inspector() -> None:
+            inspector.wait()
+            process.stop()
+
+        threading.Thread(target=stop_with_inspector, daemon=True).start()
+        code = process.run()
+        if inspector.poll():
+            raise ConfigurationError("The Inspector has ended; what it said is above.")
+    raise SystemExit(code)
+
+
+def inspector_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables for the Inspector: it listens on loopback, and asks for its token, whatever they were."""
+    kept = {name: value for name, value in environment.items() if not _OPENING_VARIABLE.fullmatch(name)}
+    return {**kept, "HOST": "127.0.0.1"}
+
+
+def _find_npx() -> str:
+    """
+    Raises:
+        ConfigurationError: Node is missing or too old for the Inspector; the text says what to install.
+    """
+    node, npx = shutil.which("node"), shutil.which("npx")
+    if node is None or npx is None:
+        raise ConfigurationError(f"The Inspector needs Node, which is not on PATH; {_INSTALL}.")
+    output = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    version = re.match(r"v(\d+)\.(\d+)", output)
+    if version is None or tuple(map(int, version.groups())) < NODE_VERSION:
+        raise ConfigurationError(f"The Inspector does not run on Node {output.removeprefix('v')}; {_INSTALL}.")
+    return npx
+
+
+@contextlib.contextmanager
+def _start_group(command: list[str], environment: Mapping[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """Starts a program, and at the end stops it with all that it started: npx does not pass signals on."""
+    group = None if sys.platform == "win32" else 0  # a new one, which Windows does not have
+    with subprocess.Popen(  # noqa: S603
+        command, stdin=subprocess.DEVNULL, process_group=group, env=environment
+    ) as process:
+        try:
+            yield process
+        finally:
+            _send_signal(process, "SIGTERM")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_SECONDS)
+            _send_signal(process, "SIGKILL")
+
+
+def _send_signal(process: "subprocess.Popen[bytes]", name: str) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            os.killpg(process.pid, getattr(signal, name))

@@ -1,0 +1,260 @@
+"""`delta-mcp gateway` offers the servers of a configuration, or one server, through one: on stdio, HTTP or gRPC."""
+
+import argparse
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from deltamcp.cli.serving import log
+from deltamcp.cli.serving.serve_command import add_serving_options, serve
+from deltamcp.cli.terminal import targets
+from deltamcp.cli.terminal.output import suggest
+from deltamcp.client.target import is_python_file, served_command
+from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
+from deltamcp.gateway.config_file import DEFAULT_RESULTS, GatewayFile, SkippedServer, read_gateway_file
+from deltamcp.gateway.upstream_name import name_address, name_command
+from deltamcp.hosts import files
+from deltamcp.hosts.hosts import installed_folder
+from deltamcp.results.policy import ResultPolicy, merge_policies
+from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.process import collection_paused
+from deltamcp.server import DeltaServer
+
+logger = logging.getLogger("deltamcp")
+
+_USAGE = "delta-mcp gateway [OPTIONS] [CONFIG | URL | FILE.py | -- COMMAND [ARGUMENT ...]]"
+_DESCRIPTION = (
+    "CONFIG is a file of servers as your host writes it (mcpServers), FILE#NAME for one of them, or a gateway.toml of "
+    "delta-mcp; without it, your own gateway.toml. A URL, a Python file or a command line, best after --, is wrapped "
+    "alone. Our options stand before it, or after a word that is a file or a URL."
+)
+_CONFIGURATION_SUFFIXES = (".json", ".jsonc", ".toml")
+
+
+class GatewayOptions(Struct, frozen=True):
+    """What the command line says of a gateway; None where it leaves that to the configuration."""
+
+    disclosure: Literal["meta", "full", "auto"] | None = None
+    query: bool | None = None
+    destructive: bool | None = None
+    prefix: bool | None = None
+    max_tokens: int | None = None
+    is_raw: bool = False
+    only: tuple[str, ...] = ()
+    is_read_only: bool = False
+    savings: bool | None = None
+    has_ledger: bool = True
+
+    def apply(self, config: GatewayConfig) -> GatewayConfig:
+        """Returns a configuration with these options in place of what it says.
+
+        Raises:
+            ConfigurationError: `only` names a server that is not there.
+        """
+        given = {
+            name: value
+            for name in ("disclosure", "query", "destructive", "prefix", "savings")
+            if (value := getattr(self, name)) is not None
+        }
+        upstreams = [one for one in config.upstreams if not self.only or one.name in self.only]
+        if self.is_read_only:
+            upstreams = [msgspec.structs.replace(one, read_only=True) for one in upstreams]
+        results = config.results
+        if self.is_raw:
+            results = None
+            upstreams = [msgspec.structs.replace(one, results=False) for one in upstreams]
+        elif self.max_tokens is not None:
+            budget = ResultPolicy(max_tokens=self.max_tokens)
+            results = merge_policies(budget, results)
+            upstreams = [
+                msgspec.structs.replace(one, results=merge_policies(budget, one.results)) if one.results else one
+                for one in upstreams
+            ]
+        return msgspec.structs.replace(config, upstreams=upstreams, results=results, **given)
+
+
+class GatewaySource(Struct, frozen=True):
+    """A gateway that a command line describes; each process that serves reads its configuration anew."""
+
+    words: tuple[str, ...]
+    options: GatewayOptions
+
+    @property
+    def label(self) -> str:
+        return self.words[0] if self.words else "The gateway"
+
+    @property
+    def folder(self) -> Path:
+        return Path()
+
+    def check(self) -> None:
+        self.read()
+
+    def read(self) -> GatewayFile:
+        """Returns the configuration, without the servers that the options leave out.
+
+        Raises:
+            ConfigurationError: there is none, it has faults, or no server of it can be started.
+        """
+        found = _read_words(list(self.words))
+        named = [*(one.name for one in found.config.upstreams), *(one.name for one in found.skipped)]
+        for name in self.options.only:
+            if name not in named:
+                raise ConfigurationError(f"There is no server {name!r} in {self.label}{suggest(name, named)}")
+        skipped = tuple(one for one in found.skipped if not self.options.only or one.name in self.options.only)
+        config = self.options.apply(found.config)
+        if not config.upstreams:
+            raise ConfigurationError(_nothing_to_start(self.label, skipped))
+        return msgspec.structs.replace(found, config=config, skipped=skipped)
+
+    def load(self) -> DeltaServer:
+        with collection_paused():
+            from deltamcp.gateway.gateway import Gateway
+            from deltamcp.gateway.ledger.ledger import Ledger
+            from deltamcp.gateway.ledger.ledger_file import LedgerFile
+
+        found = self.read()
+        for server in found.skipped:
+            level = logging.INFO if server.reason == files.DISABLED else logging.WARNING
+            logger.log(level, "%s is left out: %s.", server.name, server.reason)
+        ledger = Ledger(LedgerFile()) if self.options.has_ledger else None
+        gateway = Gateway(found.config, ledger=ledger)
+        log.redact_log(gateway.redact)
+        return gateway.server
+
+
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.usage, verb.description = _USAGE, _DESCRIPTION
+    verb.add_argument(
+        "--disclosure",
+        choices=("meta", "full", "auto"),
+        help="behind meta-tools (default), as one flat list, or whatever costs the model less",
+    )
+    verb.add_argument("--no-query", action="store_true", help="run read-only operations through execute, too")
+    verb.add_argument(
+        "--destructive", action="store_true", help="run operations that say they destroy through a tool of their own"
+    )
+    verb.add_argument(
+        "--prefix",
+        action=argparse.BooleanOptionalAction,
+        help="begin names with that of their server (default: if there are several)",
+    )
+    verb.add_argument("--max-tokens", type=_parse_tokens, metavar="N", help="of a result (default 20,000)")
+    verb.add_argument("--raw", action="store_true", help="pass results on as they are, of any size")
+    verb.add_argument("--only", action="append", default=[], metavar="NAME", help="a server to offer; repeatable")
+    verb.add_argument("--read-only", action="store_true", help="offer only tools that say they are read-only")
+    verb.add_argument("--savings", action="store_true", help="say in the _meta of every result what it saved")
+    verb.add_argument("--no-ledger", action="store_true", help="do not count what delta-mcp stats shows")
+    verb.add_argument(
+        "--check", action="store_true", help="start every server once, tell how that went and what it costs, and end"
+    )
+    log.add_options(verb)
+    add_serving_options(verb)
+    targets.add_words_argument(verb, "CONFIG")
+
+    def run(args: argparse.Namespace) -> None:
+        words = targets.read_words(args, verb)
+        source = GatewaySource(tuple(words), _read_options(args))
+        if args.check:
+            from deltamcp.cli.serving.gateway_check import run_check
+
+            run_check(source.read())
+        else:
+            serve(args, source)
+
+    verb.set_defaults(run=run)
+
+
+def _parse_tokens(text: str) -> int:
+    try:
+        return ResultPolicy(max_tokens=int(text)).max_tokens or 0
+    except (ValueError, ConfigurationError) as error:
+        raise argparse.ArgumentTypeError(f"a number of tokens, not {text!r}: {error}") from None
+
+
+def _read_options(args: argparse.Namespace) -> GatewayOptions:
+    if args.raw and args.max_tokens is not None:
+        raise ConfigurationError("--raw and --max-tokens exclude each other.")
+    return GatewayOptions(
+        disclosure=args.disclosure,
+        query=False if args.no_query else None,
+        destructive=args.destructive or None,
+        prefix=args.prefix,
+        max_tokens=args.max_tokens,
+        is_raw=args.raw,
+        only=tuple(args.only),
+        is_read_only=args.read_only,
+        savings=args.savings or None,
+        has_ledger=not args.no_ledger,
+    )
+
+
+def _read_words(words: list[str]) -> GatewayFile:
+    if not words:
+        return read_gateway_file(_own_file())
+    word = words[0]
+    if len(words) > 1:
+        return _wrap_command(words)
+    if "://" in word:
+        return _wrap(name_address(word), {"url": word})
+    path = Path(word).expanduser()
+    if is_python_file(word) or (path.suffix == ".json" and path.is_file() and files.is_operations_file(path)):
+        return _wrap_command([*served_command(word)])
+    file, mark, name = word.rpartition("#")
+    if mark and Path(file).expanduser().is_file():
+        server = files.find_server(Path(file).expanduser(), name)
+        return _wrap(name, server.entry, server.filled)
+    if path.is_file() and not shutil.which(word):
+        return read_gateway_file(path)
+    if path.suffix in _CONFIGURATION_SUFFIXES:
+        raise ConfigurationError(f"There is no file {word}.")
+    if shutil.which(word) is None:
+        raise ConfigurationError(
+            f"{word} is neither a file nor a program here; name a configuration, a URL or a command."
+        )
+    return _wrap_command(words)
+
+
+def _wrap_command(words: list[str]) -> GatewayFile:
+    # Nobody says which variables this server needs, so it has all, as it would without the gateway.
+    return _wrap(name_command(words), {"command": words[0], "args": words[1:], "env": dict(os.environ)})
+
+
+def _wrap(name: str, entry: dict[str, Any], filled: Mapping[str, str] | None = None) -> GatewayFile:
+    upstream = UpstreamConfig(name=name, entry=entry, filled=dict(filled or {}))
+    config = GatewayConfig(upstreams=[upstream], results=DEFAULT_RESULTS)
+    return GatewayFile(config)
+
+
+def _own_file() -> Path:
+    """Returns the user's own configuration of the gateway, or that which `install` has written for the only host.
+
+    Raises:
+        ConfigurationError: there is none, or there are several; the text says what to do.
+    """
+    folder = user_folder("config")
+    own = folder / "gateway.toml"
+    if own.is_file():
+        return own
+    installed = sorted(installed_folder().glob("*.toml"))
+    if len(installed) == 1:
+        return installed[0]
+    if installed:
+        raise ConfigurationError(f"Name the configuration of one host: {' or '.join(map(str, installed))}.")
+    raise ConfigurationError(
+        f"Name a configuration, such as the mcpServers file of your host, or write your own to {own}."
+    )
+
+
+def _nothing_to_start(label: str, skipped: tuple[SkippedServer, ...]) -> str:
+    if not skipped:
+        return f"{label} has no servers; add one to it."
+    reasons = "; ".join(f"{one.name}: {one.reason}" for one in skipped)
+    return f"No server of {label} can be started: {reasons}."

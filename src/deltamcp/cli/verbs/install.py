@@ -1,0 +1,268 @@
+"""`delta-mcp install` has a host start the gateway, behind which its servers run; `delta-mcp uninstall` undoes it."""
+
+import argparse
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from deltamcp.cli.terminal.file_change import confirm, name_file, print_change
+from deltamcp.cli.terminal.output import print_line, suggest
+from deltamcp.errors import ConfigurationError
+from deltamcp.hosts.hosts import HOST_FILES, HostFile, Machine, host_id, installed_folder
+from deltamcp.hosts.install_plan import InstallPlan, InstallPlanner, ServerChoice, host_files
+from deltamcp.hosts.installation import Installation, MovedServers, Undone, digest_of, undo
+from deltamcp.hosts.installation_store import InstallationStore, write_host_file
+from deltamcp.hosts.installed_gateway import gateway_path, read_file, servers_path
+from deltamcp.hosts.permission_rules import PermissionRule
+from deltamcp.runtime.own_files import replace_own_file
+
+HOST_IDS = tuple(dict.fromkeys(host_id(host_file.host) for host_file in HOST_FILES))
+
+
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.description = (
+        "Moves the servers of a host's file behind the gateway, which the host starts from then on. Shows the change "
+        "and asks first; uninstall undoes it. Say it again to take in servers that were added since."
+    )
+    add_options(verb)
+    verb.add_argument("--only", action="append", default=[], metavar="NAME", help="a server to move; repeatable")
+    verb.add_argument("--except", action="append", default=[], dest="without", metavar="NAME", help="one that stays")
+    verb.set_defaults(run=run)
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Adds what `install` and `uninstall` have in common."""
+    verb.add_argument("host", nargs="?", choices=HOST_IDS, metavar="HOST", help=", ".join(HOST_IDS))
+    verb.add_argument(
+        "--project", action="store_true", help="in the file of this folder's project, instead of your own file"
+    )
+    verb.add_argument("--yes", action="store_true", help="write without asking")
+    verb.add_argument("--dry-run", action="store_true", help="show the change and write nothing")
+
+
+def run(args: argparse.Namespace) -> None:
+    machine, store = Machine.detect(), InstallationStore()
+    if args.host is None:
+        raise ConfigurationError(_which_host(machine, args.project))
+    found = list(host_files(args.host, machine, args.project))
+    plans = [_plan(host_file, path, machine, ServerChoice(args.only, args.without), store) for host_file, path in found]
+    _check_names([*args.only, *args.without], plans)
+    movable = [plan for plan in plans if plan.installation.moved or plan.is_change]
+    if not movable:
+        for plan in plans:
+            _print_staying(plan)
+        raise ConfigurationError(_nothing_to_move(args, machine))
+    for plan in movable:
+        _print_plan(plan)
+    changed = [plan for plan in movable if plan.is_change]
+    if not changed:
+        print_line("Nothing to change: all servers that can move are behind the gateway.")
+        return
+    if args.dry_run:
+        print_line("Nothing was written.")
+    elif confirm("Write this?", args.yes):
+        for plan in changed:
+            _apply(plan, store)
+        _print_end(args, changed)
+    else:
+        print_line("Nothing was written.")
+
+
+def _which_host(machine: Machine, is_project: bool) -> str:
+    found = [host for host in HOST_IDS if any(host_files(host, machine, is_project))]
+    if not found:
+        return f"Name a host: {', '.join(HOST_IDS)}."
+    return f"Name a host: delta-mcp install {' or '.join(found)}."
+
+
+def _plan(
+    host_file: HostFile, path: Path, machine: Machine, choice: ServerChoice, store: InstallationStore
+) -> InstallPlan:
+    try:
+        content = path.read_bytes()
+        return InstallPlanner(host_file, path, machine, choice).plan(content, store.load(host_file.host, path))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path} cannot be changed: {str(error).rstrip('.')}.") from None
+
+
+def _check_names(names: Iterable[str], plans: Iterable[InstallPlan]) -> None:
+    known = {name for plan in plans for moved in plan.installation.moved for name in moved.names}
+    known |= {server.name for plan in plans for server in plan.staying}
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(f"There is no server {name!r}{suggest(name, known)}")
+
+
+def _nothing_to_move(args: argparse.Namespace, machine: Machine) -> str:
+    host = next(host_file.host for host_file in HOST_FILES if host_id(host_file.host) == args.host)
+    if args.project:
+        return f"{host} has no servers that can move in the files of this folder."
+    has_project_files = any(host_files(args.host, machine, is_project=True))
+    hint = " This folder's project has a file of its own: say --project for that." if has_project_files else ""
+    return f"{host} has no servers that can move.{hint}"
+
+
+def _apply(plan: InstallPlan, store: InstallationStore) -> None:
+    """Writes everything, the host's file last, so that what it names is there."""
+    installation = plan.installation
+    earlier = store.load(installation.host, installation.path)
+    try:
+        store.save(installation, plan.original)
+        for path, content in plan.files.items():
+            replace_own_file(path, content)
+        if plan.after != plan.before:
+            write_host_file(installation.path, plan.after, expected=plan.before)
+    except OSError as error:
+        _withdraw(plan, earlier, store)
+        raise ConfigurationError(
+            f"{error.filename} cannot be written: {error.strerror}; nothing was changed."
+        ) from None
+    except ConfigurationError:
+        _withdraw(plan, earlier, store)
+        raise
+    for path in plan.obsolete:
+        path.unlink(missing_ok=True)
+    if not installation.moved:
+        store.delete(installation)
+
+
+def _withdraw(plan: InstallPlan, earlier: tuple[Installation, bytes] | None, store: InstallationStore) -> None:
+    """Takes back what was written for a change that the host's file did not get."""
+    if earlier is None:
+        for path in plan.files:
+            path.unlink(missing_ok=True)
+        store.delete(plan.installation)
+    else:
+        store.save(*earlier)
+
+
+def _print_plan(plan: InstallPlan) -> None:
+    if plan.after != plan.before:
+        print_change(plan.installation.path, plan.before, plan.after)
+    for moved in plan.installation.moved:
+        print_line(f"Behind the gateway: {', '.join(moved.names)}; moved to {servers_path(moved.stem)}")
+    _print_staying(plan)
+    for moved in plan.installation.moved:
+        _print_rules([rule for rule in plan.rules if rule.server in moved.names], moved)
+    for name, keys in plan.approvals.items():
+        print_line(
+            f"{name}: {' and '.join(keys)} of its entry no longer applies; the host asks about the gateway's tools."
+        )
+    for name in plan.logins:
+        moved = next(moved for moved in plan.installation.moved if name in moved.names)
+        target = shlex.quote(f"{servers_path(moved.stem)}#{name}")
+        print_line(f"{name}: if your host had logged in to it, log the gateway in: delta-mcp login {target}")
+
+
+def _print_staying(plan: InstallPlan) -> None:
+    for server in plan.staying:
+        print_line(f"Stays where it is: {server.name}, because {server.reason}.")
+
+
+def _print_rules(rules: list[PermissionRule], moved: MovedServers) -> None:
+    if not rules:
+        return
+    tools = f"mcp__{moved.entry}__"
+    file = gateway_path(moved.stem)
+    means = {
+        "deny": "the gateway denies it from now on",
+        "ask": f'do not allow {tools}execute, or write confirm = "always" to [servers.{{server}}] of {file}',
+        "allow": f"allow {tools}query for everything that is read-only, {tools}execute for everything else",
+        "hook": f"let it match {tools}execute and {tools}query, whose argument says which operation is called",
+        "list": f"name {moved.entry} there",
+    }
+    print_line("Rules about tools that are behind the gateway now, so that the host no longer applies them:")
+    for rule in rules:
+        print_line(f"  {rule.effect} {rule.text} ({rule.path}): {means[rule.effect].format(server=rule.server)}")
+
+
+def _print_end(args: argparse.Namespace, plans: Sequence[InstallPlan]) -> None:
+    host = plans[0].installation.host
+    for plan in plans:
+        if plan.after != plan.before:
+            print_line(f"Written: {name_file(plan.installation.path)}")
+    print_line(f"Done. Restart {host} now: it may not read its file again before, or write over it.")
+    for plan in plans:
+        for moved in plan.installation.moved:
+            print_line(f"Try it: delta-mcp list {shlex.quote(f'{plan.installation.path}#{moved.entry}')}")
+    print_line(f"Undo it: delta-mcp uninstall {args.host}{' --project' if args.project else ''}")
+    if args.project:
+        print_line("The project's file now names paths of this machine: do not commit it for others.")
+
+
+class _Reversal(NamedTuple):
+    installation: Installation
+    content: bytes | None
+    undone: Undone
+
+
+def set_up_uninstall(verb: argparse.ArgumentParser) -> None:
+    verb.description = (
+        "Brings the servers that install moved back to the host's file, as they were written, and takes the gateway's "
+        "entry away. What else was changed in the file since stays."
+    )
+    add_options(verb)
+    verb.set_defaults(run=run_uninstall)
+
+
+def run_uninstall(args: argparse.Namespace) -> None:
+    store = InstallationStore()
+    here = Path.cwd()
+    installations = store.list_all()
+    if args.host is None:
+        hosts = dict.fromkeys(host_id(installation.host) for installation, _ in installations)
+        raise ConfigurationError(
+            f"Name a host: delta-mcp uninstall {' or '.join(hosts) or 'HOST; none has a gateway'}."
+        )
+    reversals = [
+        _plan_reversal(installation, original, store)
+        for installation, original in installations
+        if host_id(installation.host) == args.host and installation.project == (here if args.project else None)
+    ]
+    if not reversals:
+        place = "the files of this folder" if args.project else "your files"
+        raise ConfigurationError(f"Nothing was installed into {place} of {args.host}.")
+    for reversal in reversals:
+        print_change(reversal.installation.path, reversal.content, reversal.undone.content)
+        for name in reversal.undone.taken:
+            print_line(f"{name} does not come back: the file has another server of this name now.")
+    if args.dry_run:
+        print_line("Nothing was written.")
+    elif confirm("Write this?", args.yes):
+        for reversal in reversals:
+            _apply_reversal(reversal, store)
+        print_line(f"Done. Restart {reversals[0].installation.host} now.")
+    else:
+        print_line("Nothing was written.")
+
+
+def _plan_reversal(installation: Installation, original: bytes, store: InstallationStore) -> _Reversal:
+    try:
+        content = installation.path.read_bytes() if installation.path.exists() else None
+        return _Reversal(installation, content, undo(installation, content, original))
+    except OSError as error:
+        raise ConfigurationError(f"{installation.path} cannot be read: {error.strerror}.") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"{installation.path} cannot be changed: {str(error).rstrip('.')}. "
+            f"The file as it was before install is {store.backup_path(installation)}."
+        ) from None
+
+
+def _apply_reversal(reversal: _Reversal, store: InstallationStore) -> None:
+    """Writes the host's file first: what it needs is kept until that has succeeded."""
+    installation = reversal.installation
+    if reversal.undone.content != reversal.content:
+        write_host_file(installation.path, reversal.undone.content, expected=reversal.content)
+        print_line(f"Written: {name_file(installation.path)}")
+    for name, digest in installation.files.items():
+        path = installed_folder() / name
+        content = read_file(path)
+        if content is not None and digest_of(content) != digest:
+            print_line(f"{path} was changed by hand and stays; remove it when you no longer need it.")
+        else:
+            path.unlink(missing_ok=True)
+    store.delete(installation)

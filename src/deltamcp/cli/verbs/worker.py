@@ -1,0 +1,68 @@
+"""`delta-mcp worker` runs the promises of a server, and serves no clients."""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+
+from deltamcp.cli.serving import log, monitoring_options, state_keys
+from deltamcp.cli.serving.serve_command import add_store_option, add_target_options
+from deltamcp.cli.serving.server_target import load
+from deltamcp.errors import ConfigurationError
+from deltamcp.promises.runner import DEFAULT_CONCURRENCY
+from deltamcp.runtime.process import dedicate_process
+from deltamcp.server import DeltaServer
+
+
+def set_up(verb: argparse.ArgumentParser) -> None:
+    add_target_options(verb)
+    add_store_option(verb, "the Redis server whose promises to run, instead of the server's own: redis://")
+    state_keys.add_options(verb)
+    verb.add_argument(
+        "--concurrency",
+        type=int,
+        default=DEFAULT_CONCURRENCY,
+        metavar="N",
+        help=f"how many promises to run at once (default {DEFAULT_CONCURRENCY})",
+    )
+    monitoring_options.add_tracing_option(verb)
+    verb.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.concurrency < 1:
+        raise ConfigurationError(f"--concurrency takes a number from 1, not {args.concurrency}.")
+    options = log.read_options(args)
+    log.configure_log(options)
+    server = _load_configured(args)
+    if args.tracing:
+        monitoring_options.trace_calls(server)
+    asyncio.run(_run_promises(server, options))
+
+
+def _load_configured(args: argparse.Namespace) -> DeltaServer:
+    keys = state_keys.read_keys(args.state_key_file, os.environ)
+    server = load(args.target, args.disclosure, args.prefix)
+    server.configure(store=args.store, state_key=keys or None, promise_concurrency=args.concurrency)
+    if server.engine.store.redis_url is None:
+        raise ConfigurationError(
+            "A worker needs the store in Redis that the server has, which brings it promises: --store redis://host:6379/0."
+        )
+    return server
+
+
+async def _run_promises(server: DeltaServer, options: log.LogOptions) -> None:
+    """Runs promises until SIGTERM or SIGINT; those that run then may end."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers on loops
+            loop.add_signal_handler(number, stop.set)
+    engine = server.engine
+    server.start_promises()
+    dedicate_process(engine.lifespan, loads_modules=True)
+    async with engine.lifespan.running():
+        log.tell(f"Running the promises of {engine.info['name']} (Ctrl-C stops)", options)
+        await stop.wait()
+        engine.lifespan.drain(engine.limits.drain_seconds)

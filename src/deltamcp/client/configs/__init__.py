@@ -1,1 +1,0 @@
-"""Reads the configuration files in which MCP hosts list their servers."""

@@ -1,0 +1,257 @@
+"""Asks configured servers for their tools and counts what these cost a model; reports no secrets of the entries."""
+
+import asyncio
+import contextlib
+import datetime
+import os
+import shlex
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from deltamcp import tokens
+from deltamcp.costs.cost import METHOD, Cost, ServerListing, ToolCost, count_costs, count_together
+from deltamcp.hosts.files import ConfiguredServer
+from deltamcp.hosts.hosts import host_id
+from deltamcp.runtime.secrets import Secrets
+from deltamcp.upstreams.upstream_secrets import entry_values
+from deltamcp.values import JSON
+
+MAX_CONCURRENT = 4
+_MAX_PROBLEM_CHARS = 300
+_SECRET_OPTION_WORDS = ("key", "token", "secret", "password", "passwd", "auth", "credential", "header", "bearer")
+"""If an option's name has one of these words, its value is a secret."""
+
+
+class ServerAnswer(Struct, frozen=True):
+    """A server's tools and instructions."""
+
+    tools: list[dict[str, JSON]]
+    instructions: str = ""
+
+
+AskServer: TypeAlias = Callable[[dict[str, Any]], Awaitable[ServerAnswer]]
+
+
+class AuditedServer(Struct, frozen=True):
+    """A server, the places that list it, and its cost or its problem; without anything that may be secret."""
+
+    name: str
+    runs: str
+    """The program, or the host of the URL."""
+    places: list[str]
+    cost: Cost | None = None
+    problem: str | None = None
+    """Why the server could not be asked, as a sentence."""
+
+
+class HostCost(Struct, frozen=True):
+    """What a conversation in one host pays: the servers in the host's files, each once."""
+
+    host: str
+    servers: list[str]
+    cost: Cost
+
+
+class SkippedEntry(Struct, frozen=True):
+    """A server that the audit did not ask, or a file that it could not read."""
+
+    name: str
+    place: str
+    why: str
+
+
+class AuditReport(Struct, frozen=True):
+    """The report of `delta-mcp audit`; printed as a table, as JSON or as a page."""
+
+    date: str
+    """The day of the measurement, as 2026-11-16."""
+    tokenizer: str
+    together: Cost
+    hosts: list[HostCost]
+    """Sorted by what they cost, the most expensive first; a server of several hosts counts in each."""
+    servers: list[AuditedServer]
+    tools: list[ToolCost]
+    skipped: list[SkippedEntry]
+    refused: dict[str, str]
+    next_steps: list[str]
+    """What the user can do now, as sentences."""
+    method: str = METHOD
+
+
+async def audit(
+    servers: Iterable[ConfiguredServer],
+    ask: AskServer,
+    seconds: float,
+    on_answer: Callable[[], None] = lambda: None,
+    model: str | float = "o200k",
+    file: str | None = None,
+) -> AuditReport:
+    """Asks each server once, some concurrently, and counts the costs; reports an error of a server for that server.
+
+    Args:
+        seconds: the timeout of each server.
+        model: whose tokens to count, as in `tokens.count`.
+        on_answer: called after each server has answered or failed.
+        file: the file that the user named; None for the files of all hosts.
+    """
+    servers = list(servers)
+    unique = unique_servers(servers)
+    results = await _ask_servers([listed[0].entry for listed in unique.values()], ask, seconds, on_answer)
+    answers = {name: answer for name, answer in zip(unique, results, strict=True) if isinstance(answer, ServerAnswer)}
+    listings = [ServerListing(name, answer.tools, answer.instructions) for name, answer in answers.items()]
+    costs = count_costs(listings, model)
+    audited = [
+        AuditedServer(
+            name,
+            _program_or_host(listed[0].entry),
+            [_place(server) for server in listed],
+            costs.servers.get(name),
+            None if isinstance(result, ServerAnswer) else result,
+        )
+        for (name, listed), result in zip(unique.items(), results, strict=True)
+    ]
+    return AuditReport(
+        date=datetime.datetime.now().astimezone().date().isoformat(),
+        tokenizer=tokens.describe(model),
+        together=costs.together,
+        hosts=(hosts := _count_hosts(listings, unique, model)),
+        servers=audited,
+        tools=costs.tools,
+        skipped=[
+            SkippedEntry(server.name, _place(server), server.skip_reason)
+            for server in servers
+            if server.skip_reason is not None
+        ],
+        refused=costs.refused,
+        next_steps=_next_steps(costs.together, audited, [host.host for host in hosts], file),
+    )
+
+
+async def _ask_servers(
+    entries: Iterable[dict[str, Any]], ask: AskServer, seconds: float, on_answer: Callable[[], None]
+) -> list[ServerAnswer | str]:
+    """Returns the answer of each server, or a sentence that says why it has none."""
+    semaphore = asyncio.Semaphore(MAX_CONCURRENT)
+
+    async def answer_or_problem(entry: dict[str, Any]) -> ServerAnswer | str:
+        async with semaphore:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await ask(entry)
+            except TimeoutError:
+                return f"It did not answer within {seconds:g} seconds."
+            except Exception as error:  # one server's error must not stop the audit of the others
+                return _problem_text(error, entry)
+            finally:
+                on_answer()
+
+    return await asyncio.gather(*map(answer_or_problem, entries))
+
+
+def _count_hosts(
+    listings: Iterable[ServerListing], servers: Mapping[str, list[ConfiguredServer]], model: str | float
+) -> list[HostCost]:
+    """Counts what the servers of each host cost together, the most expensive host first."""
+    hosts: dict[str, list[ServerListing]] = {}
+    for listing in listings:
+        for host in dict.fromkeys(server.host for server in servers[listing.name]):
+            hosts.setdefault(host, []).append(listing)
+    costs = [
+        HostCost(host, [listing.name for listing in listed], count_together(listed, model))
+        for host, listed in hosts.items()
+    ]
+    return sorted(costs, key=lambda host: -host.cost.now)
+
+
+def unique_servers(servers: Iterable[ConfiguredServer]) -> dict[str, list[ConfiguredServer]]:
+    """Groups the servers to ask by a unique name; equal entries are one server that several places list."""
+    by_entry: dict[bytes, list[ConfiguredServer]] = {}
+    for server in servers:
+        if server.skip_reason is None:
+            by_entry.setdefault(msgspec.json.encode(server.entry, order="sorted"), []).append(server)
+    by_name: dict[str, list[ConfiguredServer]] = {}
+    for listed in by_entry.values():
+        name, host = listed[0].name, listed[0].host
+        names = (name, f"{name} ({host})", *(f"{name} ({host} {n})" for n in range(2, len(by_entry) + 2)))
+        by_name[next(name for name in names if name not in by_name)] = listed
+    return by_name
+
+
+def uncounted_sentences(report: AuditReport) -> list[str]:
+    """Returns a sentence for each server, file and tool that the figures leave out, with the reason."""
+    failed = (server for server in report.servers if server.problem)
+    return [
+        *(f"{server.name} ({server.runs}) was not counted. {server.problem}" for server in failed),
+        *(
+            f"{entry.name} ({entry.place}) was passed over: {entry.why}." if entry.name else entry.why
+            for entry in report.skipped
+        ),
+        *(f"{name} is not in the figures behind the gateway. {reason}" for name, reason in report.refused.items()),
+    ]
+
+
+def _next_steps(together: Cost, servers: list[AuditedServer], hosts: list[str], file: str | None) -> list[str]:
+    """Says what can be done about what the servers cost now; at last, the command that does it."""
+    counted = [(server.cost.now, server) for server in servers if server.cost is not None]
+    if not counted:
+        return []
+    if together.now <= together.surface:
+        return ["Nothing needs to be done: these tools cost no more than meta-tools would."]
+    largest, server = max(counted, key=lambda pair: pair[0])
+    most = (
+        f"Switch off in your hosts what you do not use: {server.name} alone costs {largest:,} of {together.now:,} "
+        f"tokens ({', '.join(server.places)})."
+    )
+    if file is not None:
+        commands = [f"Serve them through the gateway: delta-mcp gateway {shlex.quote(file)}"]
+    else:
+        commands = [f"Put those of {host} behind the gateway: delta-mcp install {host_id(host)}" for host in hosts]
+    return [*[most] * (len(counted) > 1), *commands]
+
+
+def _place(server: ConfiguredServer) -> str:
+    path, home = str(server.path), str(Path.home())
+    return f"{server.host}: ~{path.removeprefix(home)}" if path.startswith(home + os.sep) else f"{server.host}: {path}"
+
+
+def _program_or_host(entry: dict[str, Any]) -> str:
+    if "url" in entry:
+        with contextlib.suppress(ValueError):
+            return urlsplit(entry["url"]).hostname or "an address"
+        return "an address"
+    command: str = entry["command"]
+    return command.replace("\\", "/").rpartition("/")[2]
+
+
+def _problem_text(error: Exception, entry: dict[str, Any]) -> str:
+    text = " ".join(Secrets(_possible_secrets(entry)).redact(str(error) or f"{type(error).__name__}.").split())
+    return text if len(text) <= _MAX_PROBLEM_CHARS else f"{text[: _MAX_PROBLEM_CHARS - 1]}…"
+
+
+def _possible_secrets(entry: dict[str, Any]) -> set[str]:
+    """Returns all values of an entry but the program and its first argument, most often a package or a verb."""
+    values = entry_values(entry)
+    secrets = {*values.credentials, *values.settings, *entry.get("env", {}).values()}
+    for value in entry.get("headers", {}).values():
+        secrets |= {value, *value.split()}
+    if "url" in entry:
+        with contextlib.suppress(ValueError):
+            parts = urlsplit(entry["url"])
+            secrets |= {parts.netloc.rpartition("@")[0], parts.username or "", parts.password or "", parts.query}
+            secrets |= {parts.path, *parts.path.split("/"), *(value for _, value in parse_qsl(parts.query))}
+    is_secret_value, is_first = False, True
+    for word in entry.get("args", ()):
+        option, _, value = word.partition("=")
+        secrets.add(value)
+        if word.startswith("-"):
+            is_secret_value = any(part in option.casefold() for part in _SECRET_OPTION_WORDS)
+            continue
+        if is_secret_value or not is_first:
+            secrets |= {word, *word.split()}
+        is_secret_value, is_first = False, is_first and is_secret_value
+    return secrets

@@ -1,0 +1,246 @@
+"""Finds and reads the servers that hosts' configuration files list."""
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from deltamcp.errors import ConfigurationError
+from deltamcp.hosts.entries import normalize_entry, to_text
+from deltamcp.hosts.hosts import (
+    HOST_FILES,
+    MCP_SERVERS_KEY,
+    SERVER_KEYS,
+    HostFile,
+    Machine,
+    identify_host_file,
+    is_project_file,
+    relative_path,
+)
+from deltamcp.hosts.jsonc_edit import strip_comments
+from deltamcp.hosts.variables import VariableExpander
+from deltamcp.values import JSON
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+"""The largest file that is read. Claude Code's file also holds histories and grows to some megabytes."""
+
+DISABLED = "it is switched off there"
+UNTRUSTED = "it is in a file of this folder; where you trust that, name the file or say --project"
+
+
+class ConfiguredServer(Struct, frozen=True):
+    """A server that a configuration file lists."""
+
+    name: str
+    """Empty if `skip_reason` is about the whole file."""
+    host: str
+    path: Path
+    entry: dict[str, Any]
+    """`command` with `args`, `env` and `cwd`, or `url` with `headers`; variables are expanded."""
+    skip_reason: str | None = None
+    """Why the server must not be started, as the end of a sentence; None if it may be."""
+    filled: dict[str, str] = {}
+    """The values of variables and secrets in the entry, which must not be shown, by their names."""
+
+
+def find_servers(
+    home: Path, cwd: Path, system: str, environment: Mapping[str, str], trusted: bool = False
+) -> list[ConfiguredServer]:
+    """Returns the servers of every host that has a file for this user or this project.
+
+    A file that cannot be read gives one entry without a name and with the reason. The files of the current project are
+    written by the project's authors, who thereby choose the programs to start; so their servers are marked as skipped
+    unless `trusted` is true.
+
+    Args:
+        system: a value of `sys.platform`.
+    """
+    machine = Machine(home, cwd, system, environment)
+    servers: list[ConfiguredServer] = []
+    seen: set[Path] = set()
+    for host_file in HOST_FILES:
+        for path in machine.existing_files(host_file):
+            if path.resolve() in seen:
+                continue
+            seen.add(path.resolve())
+            try:
+                document = read_document(path)
+            except ConfigurationError as error:
+                servers.append(ConfiguredServer("", host_file.host, path, {}, str(error)))
+                continue
+            found = _parse_servers(document, host_file, path, machine, any_project=False)
+            if not trusted and is_project_file(host_file):
+                found = [replace(server, skip_reason=server.skip_reason or UNTRUSTED) for server in found]
+            servers += found
+    return servers
+
+
+def read_servers(path: Path) -> list[ConfiguredServer]:
+    """Returns the servers that one file lists, in any host's format; of Claude Code's file, those of every project.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or lists no servers.
+    """
+    document = read_document(path)
+    machine = Machine.detect()
+    host_file = identify_host_file(path, machine)
+    for key in (host_file.key, *SERVER_KEYS):
+        found = _parse_servers(document, host_file._replace(key=key), path, machine, any_project=True)
+        if found:
+            return found
+    raise ConfigurationError(f"{path} lists no servers; they stand under {MCP_SERVERS_KEY!r}, as in any host's file.")
+
+
+def find_entry(path: Path, name: str) -> dict[str, Any]:
+    """Returns the entry of a server in a file, even if it is switched off there.
+
+    Raises:
+        ConfigurationError: the file has no such server, or a variable that the server needs is not set.
+    """
+    return find_server(path, name).entry
+
+
+def find_server(path: Path, name: str) -> ConfiguredServer:
+    """Returns a server of a file, even if it is switched off there.
+
+    Raises:
+        ConfigurationError: as in `find_entry`.
+    """
+    servers = read_servers(path)
+    matching = [server for server in servers if server.name == name]
+    if not matching:
+        from rapidfuzz import process  # 30 ms to import, needed only where a name is wrong
+
+        names = list(dict.fromkeys(server.name for server in servers))
+        extracted = process.extract(name, names, processor=str.casefold, limit=3, score_cutoff=60)
+        similar = [match for match, _, _ in extracted]
+        hint = f"did you mean {' or '.join(similar)}?" if similar else f"it has {', '.join(names)}."
+        raise ConfigurationError(f"{path} has no server {name!r}; {hint}")
+    for server in matching:
+        if server.skip_reason in (None, DISABLED):
+            return replace(server, skip_reason=None)
+    raise ConfigurationError(f"{name} in {path} cannot be started: {matching[0].skip_reason}.")
+
+
+def find_only_entry(path: Path) -> dict[str, Any]:
+    """Returns the entry of the one server that a file lists.
+
+    Raises:
+        ConfigurationError: the file lists several, or as in `find_entry`.
+    """
+    names = list(dict.fromkeys(server.name for server in read_servers(path)))
+    if len(names) > 1:
+        raise ConfigurationError(f"{path} lists {', '.join(names)}; name one of them, as {path}#{names[0]}.")
+    return find_entry(path, names[0])
+
+
+def is_operations_file(path: Path) -> bool:
+    """Whether a file defines operations; its `mcpServers` are then those that it takes operations from.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    document = read_document(path)
+    return isinstance(document, dict) and "operations" in document
+
+
+def read_document(path: Path) -> JSON:
+    """Returns what a file in JSON, with comments or without, or in TOML has.
+
+    Raises:
+        ConfigurationError: the file cannot be read; the text names it.
+    """
+    try:
+        if not path.is_file():
+            raise ConfigurationError(f"There is no file {path}.")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigurationError(
+                f"{path} is larger than {MAX_FILE_BYTES >> 20} MB; name a file with servers alone."
+            )
+        body = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
+    is_toml = path.suffix == ".toml"
+    try:
+        if is_toml:
+            return tomllib.loads(body.decode())
+        return json.loads(strip_comments(body).decode("utf-8-sig")) if body.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path} is not {'TOML' if is_toml else 'JSON'}: {str(error)[:200]}.") from None
+
+
+def _parse_servers(
+    document: JSON, host_file: HostFile, path: Path, machine: Machine, any_project: bool
+) -> list[ConfiguredServer]:
+    """Parses the servers of a document; marks those of other projects as skipped unless `any_project` is true."""
+    parsed: list[ConfiguredServer] = []
+    here = machine.cwd.resolve()
+    for key in host_file.key.split():
+        for _, project, servers in find_server_maps(document, key):
+            is_current = not project or _resolve_path(project) in (here, *here.parents)
+            workspace = Path(project) if project else _workspace_folder(host_file, path, machine)
+            for key_name, raw in servers.items():
+                name = to_text(key_name, "name")
+                server = parse_server(name, host_file.host, path, raw, VariableExpander(machine, workspace))
+                if not is_current and not any_project and server.skip_reason is None:
+                    server = replace(server, skip_reason=f"it belongs to the project {project}")
+                parsed.append(server)
+    return parsed
+
+
+def _resolve_path(project: str) -> Path | None:
+    with suppress(ValueError, OSError):  # no folder can have this name
+        return Path(project).resolve()
+    return None
+
+
+def _workspace_folder(host_file: HostFile, path: Path, machine: Machine) -> Path:
+    """Returns the project that a project's file belongs to; for a user's file the current directory."""
+    if not is_project_file(host_file):
+        return machine.cwd if host_file.template else path.resolve().parent
+    return path.resolve().parents[len(Path(relative_path(host_file)).parts) - 1]
+
+
+def parse_server(name: str, host: str, path: Path, raw: Any, expander: VariableExpander) -> ConfiguredServer:
+    """Returns the server of one entry; a process is started in the folder of the file that lists it."""
+    try:
+        normalized = normalize_entry(raw)
+    except ConfigurationError as error:
+        return ConfiguredServer(name, host, path, {}, str(error))
+    entry = expander.expand(normalized)
+    if "command" in entry and expander.workspace != expander.machine.cwd:
+        entry["cwd"] = str(expander.workspace / entry.get("cwd", ""))
+    if raw.get("disabled") is True or raw.get("enabled") is False:
+        return ConfiguredServer(
+            name, host, path, entry, f"{DISABLED}, and {expander.missing_text}" if expander.missing_text else DISABLED
+        )
+    return ConfiguredServer(name, host, path, entry, expander.missing_text, expander.filled)
+
+
+class ServerMap(NamedTuple):
+    """An object whose members are servers, by name."""
+
+    keys: tuple[str, ...]
+    """The names of the members that lead to it."""
+    project: str
+    """The folder of the project that the servers are for; empty if they are for all."""
+    servers: dict[str, JSON]
+
+
+def find_server_maps(node: JSON, key: str, project: str = "", keys: tuple[str, ...] = ()) -> Iterator[ServerMap]:
+    """Yields each object at a dotted key, as `HostFile.key` has them; `*` matches the folder of a project."""
+    if not isinstance(node, dict):
+        return
+    if not key:
+        yield ServerMap(keys, project, node)
+    head, _, rest = key.partition(".")
+    for name, value in node.items():
+        if rest and name == key:  # VS Code's settings write a dotted path as one name
+            yield from find_server_maps(value, "", project, (*keys, name))
+        elif key and head in ("*", name):
+            yield from find_server_maps(value, rest, name if head == "*" else project, (*keys, name))

@@ -1,0 +1,139 @@
+"""What `install` has changed in a host's file, and how that is undone."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from deltamcp.errors import ConfigurationError
+from deltamcp.hosts import jsonc_edit, toml_edit
+from deltamcp.hosts.entries import normalize_entry
+from deltamcp.hosts.host_entry import starts_gateway
+from deltamcp.values import JSON
+
+
+class MovedServers(Struct, frozen=True):
+    """The servers of one object of a host's file that run behind one gateway now."""
+
+    keys: tuple[str, ...]
+    """The names that lead to the object."""
+    entry: str
+    """The name of the gateway's entry in the object."""
+    stem: str
+    """The name, without suffix, of the gateway's files."""
+    names: tuple[str, ...]
+
+
+class Installation(Struct, frozen=True):
+    """The gateways that `install` has put into a host's file. The file as it was before is kept beside this."""
+
+    host: str
+    path: Path
+    project: Path | None
+    """The folder of the project that the file belongs to; None for a file of the user."""
+    digest: str
+    """The digest of the file after the change."""
+    moved: tuple[MovedServers, ...]
+    files: dict[str, str] = {}
+    """The digests of the gateways' files, as they were written, by name."""
+
+
+class Undone(NamedTuple):
+    content: bytes
+    taken: tuple[str, ...] = ()
+    """The names of servers that do not come back, because the file has others of these names now."""
+
+
+def undo(installation: Installation, content: bytes | None, original: bytes) -> Undone:
+    """Returns the file as it was before, with all that others have changed in it since.
+
+    Args:
+        content: the file as it is; None if it is not there.
+
+    Raises:
+        ConfigurationError: the file cannot be edited; the text is the end of a sentence.
+    """
+    if content is None or digest_of(content) == installation.digest or content == original:
+        return Undone(original)
+    editor = editor_for(installation.path)
+    text, written = decode(content), decode(original)
+    expected, taken = editor.parse(text), []
+    for moved in installation.moved:
+        servers = members_at(expected, moved.keys)
+        texts, values = editor.member_texts(written, moved.keys), members_at(editor.parse(written), moved.keys)
+        free = [name for name in moved.names if name not in servers and name in texts]
+        taken += [name for name in moved.names if name in servers]
+        has_entry = is_ours(servers.get(moved.entry))
+        returned = [texts[name] for name in free]
+        if has_entry or returned:
+            text = editor.edit_members(
+                text, moved.keys, {moved.entry: returned} if has_entry else {}, [] if has_entry else returned
+            )
+            kept = {name: value for name, value in servers.items() if not (has_entry and name == moved.entry)}
+            expected = with_members(expected, moved.keys, kept | {name: values[name] for name in free})
+    check_edit(editor, text, expected)
+    return Undone(text.encode(), tuple(taken))
+
+
+def is_ours(entry: JSON) -> bool:
+    """Whether an entry of a host's file starts the gateway."""
+    try:
+        return entry is not None and starts_gateway(normalize_entry(entry))
+    except ConfigurationError:
+        return False
+
+
+def check_edit(editor: ModuleType, text: str, expected: JSON) -> None:
+    """Makes sure of an edit before it is written.
+
+    Raises:
+        ConfigurationError: the text does not have the expected value.
+    """
+    parsed = editor.parse(text)
+    if without_empty(parsed) != without_empty(expected):
+        raise ConfigurationError("it is written in a way that cannot be edited safely; nothing was changed")
+
+
+def without_empty(node: JSON) -> JSON:
+    """Returns a value without empty objects in it: TOML has no place for a table whose tables are all gone."""
+    if not isinstance(node, dict):
+        return node
+    members = {name: without_empty(value) for name, value in node.items()}
+    return {name: value for name, value in members.items() if value != {}}
+
+
+def editor_for(path: Path) -> ModuleType:
+    return toml_edit if path.suffix == ".toml" else jsonc_edit
+
+
+def decode(content: bytes) -> str:
+    """
+    Raises:
+        ConfigurationError: the content is not UTF-8.
+    """
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise ConfigurationError("it is not written in UTF-8") from None
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def members_at(node: JSON, keys: Sequence[str]) -> dict[str, JSON]:
+    """Returns the object that names lead to; an empty one if there is none."""
+    for key in keys:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node if isinstance(node, dict) else {}
+
+
+def with_members(node: JSON, keys: Sequence[str], members: Mapping[str, JSON]) -> JSON:
+    """Returns a value in which the object that names lead to has these members."""
+    if not keys:
+        return dict(members)
+    outer = node if isinstance(node, dict) else {}
+    return {**outer, keys[0]: with_members(outer.get(keys[0]), keys[1:], members)}
