@@ -4,7 +4,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,14 +14,11 @@ from deltamcp import Context, DeltaServer, Depends, FunctionCall, Limits, Text, 
 from deltamcp.calls.parts import join_parts
 from deltamcp.values import ANONYMOUS_CALLER, CallTool, Era, Terms
 from tests.support.conditions import wait_until
+from tests.support.engine_calls import SilentChannel
 
 
-class PartsChannel:
+class PartsChannel(SilentChannel):
     """A client that takes parts, one at a time if it `waits`."""
-
-    fairness_key = "x"
-    headers: ClassVar[dict[bytes, bytes]] = {}
-    takes_every_progress = False
 
     def __init__(self) -> None:
         self.parts: list[Any] = []
