@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltamcp.auth.presence_only import PresenceOnly
 
 from deltamcp import DeltaClient, DeltaServer, connect
+from deltamcp.auth.open_access import PresenceOnly
 from deltamcp.errors import ClientError, PeerError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
