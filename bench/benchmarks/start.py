@@ -30,7 +30,7 @@ class ImportCase(NamedTuple):
 _OUR_IMPORTS = [
     ImportCase("msgspec and pydantic alone", "import msgspec, pydantic"),
     ImportCase("ours", "import deltamcp"),
-    ImportCase("ours, when serving HTTP", "import deltamcp, deltamcp.transports.uvicorn_server"),
+    ImportCase("ours, when serving HTTP", "import deltamcp, deltamcp.transports.http.server"),
 ]
 
 

@@ -14,9 +14,8 @@ from typing import Any
 from bench.fuzz import lite_messages
 from deltamcp import Context, DeltaServer, Limits, Rate, RateLimits, ResultPolicy
 from deltamcp.auth.resource_server import ResourceServer
-from deltamcp.transports.grpc_options import GrpcOptions
-from deltamcp.transports.http_options import HttpOptions
-from deltamcp.transports.uvicorn_server import make_server
+from deltamcp.transports.http.server import make_server
+from deltamcp.transports.options import GrpcOptions, HttpOptions
 
 OPEN, COMPAT = "open", "compat"
 RESOURCE = "http://127.0.0.1/mcp"

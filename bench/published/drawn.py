@@ -35,7 +35,7 @@ from typing import Any, Literal
 
 from pip._internal.models.index import PyPI
 
-from bench.published.comparison import Comparison, NotWorkingError, compare
+from bench.published.comparison import Comparison, NotWorkingError, compare, tokens_of
 from bench.published.harmless_calls import harmless_calls
 from tests.interop.install import NODE, NPM_OPTIONS, PLACE
 from tests.interop.servers import OFFLINE, SERVERS
@@ -53,7 +53,7 @@ INSTALL_SECONDS = 300
 CALLS = 4
 NOBODY = 65534
 OLD_SDK = "mcp<2"
-WANTS_OLD_SDK = re.compile(r"No module named 'mcp\b|from 'mcp\b|mcp 2\.x")
+WANTS_OLD_SDK = re.compile(r"No module named 'mcp\b|from 'mcp\b|mcp 2\.x|'Server' object has no attribute")
 """What Python says where the module is missing, or a name in it."""
 _LONGEST_REASON = 100
 
@@ -180,7 +180,7 @@ def install(registry: Registry, package: str, place: Path) -> tuple[str, list[st
     if registry == "npm":
         _check_npm_has(package)
         _npm_install(place, package)
-        about = json.loads((place / "node_modules" / package / "package.json").read_text())
+        about = json.loads((place / "node_modules" / package / "package.json").read_text("utf-8-sig"))
         given = about.get("bin") or {}
         programs = {package.rpartition("/")[2]: given} if isinstance(given, str) else given
         version, start = about["version"], [str(NODE / "bin/node")]
@@ -215,7 +215,7 @@ def try_package(registry: Registry, package: str) -> dict[str, Any]:
             _pip_install(place, package, OLD_SDK)
             found = _compare(program, scratch / "home", told)
         return told | _told(found)
-    except NotWorkingError as error:
+    except (NotWorkingError, OSError, ValueError) as error:  # packages hold what nobody foresees
         return told | {"works": False, "reason": _shortened(str(error), place, scratch)}
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -239,6 +239,7 @@ def _compare(program: list[str], folder: Path, told: dict[str, Any]) -> Comparis
 
 
 def _told(found: Comparison) -> dict[str, Any]:
+    answers = [one for one in found.calls if not one.fails and "meta" in one.behind]
     differs = [f"{one.call.tool} ({', '.join(one.differs)})" for one in found.calls if one.differs]
     return {
         "works": True,
@@ -246,6 +247,9 @@ def _told(found: Comparison) -> dict[str, Any]:
         "calls": len(found.calls),
         "errors": sum(one.fails for one in found.calls),
         "varies": sum(one.varies for one in found.calls),
+        "direct_tokens": sum(tokens_of(one.direct) for one in answers),
+        "gateway_tokens": sum(tokens_of(one.behind["meta"]) for one in answers),
+        "read_as": Counter(one.kind for one in answers),
         "behind": not found.faults and not differs,
         **({"faults": found.faults} if found.faults else {}),
         **({"differs": differs} if differs else {}),
@@ -293,19 +297,25 @@ def draw(registry: Registry, wanted: int, results: Results) -> None:
 
 def print_tables(results: Results) -> None:
     """Prints what the documentation has: the servers that work, and how many do not, by the kind of reason."""
-    print("| package | version | tools | calls | behind the gateway |\n|---|---|---|---|---|")
-    for one in results.found:
-        if one["works"]:
-            faults = [*one.get("faults", []), *(f"another answer: {tool}" for tool in one.get("differs", []))]
-            failing = f", {one['errors']} errors" if one["errors"] else ""
-            print(
-                f"| {one['package']} ({one['registry']}) | {one['version']} | {one['tools']} | {one['calls']}{failing}"
-                f" | {'; '.join(faults) or 'works'} |"
-            )
-    reasons = Counter(one["reason"].partition(":")[0] for one in results.found if not one["works"])
-    print("\n| does not work directly | servers |\n|---|---|")
-    for reason, count in reasons.most_common():
-        print(f"| {reason} | {count} |")
+    print("| package | version | tools | calls | errors | direct | gateway | behind the gateway |")
+    print("|---|---|---|---|---|---|---|---|")
+    working = [one for one in results.found if one["works"]]
+    for one in working:
+        faults = [*one.get("faults", []), *(f"another answer: {tool}" for tool in one.get("differs", []))]
+        names = (f"{one['package']} ({one['registry']})", one["version"])
+        figures = (one[key] for key in ("tools", "calls", "errors", "direct_tokens", "gateway_tokens"))
+        cells = [*names, *(f"{figure:,}" for figure in figures), "; ".join(faults) or "works"]
+        print(f"| {' | '.join(cells)} |")
+    sums = (sum(one[key] for one in working) for key in ("tools", "calls", "errors", "direct_tokens", "gateway_tokens"))
+    print(f"| {len(working)} servers | | {' | '.join(f'{figure:,}' for figure in sums)} | |")
+    kinds = sum((Counter(one["read_as"]) for one in working), Counter[str]())
+    print("\nread as: " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
+    print(f"{sum(one['varies'] for one in working)} calls answer otherwise each time, and were not compared.")
+    for registry in REGISTRIES:
+        failing = [one["reason"] for one in results.found if not one["works"] and one["registry"] == registry]
+        print(f"\n| {registry}: does not work directly | servers |\n|---|---|")
+        for reason, count in Counter(reason.partition(":")[0] for reason in failing).most_common():
+            print(f"| {reason} | {count} |")
 
 
 def main() -> None:

@@ -60,8 +60,7 @@ from deltamcp.values import (
 
 if TYPE_CHECKING:
     from deltamcp.auth.introspection import Introspection
-    from deltamcp.auth.open_access import OpenAccess
-    from deltamcp.auth.presence_only import PresenceOnly
+    from deltamcp.auth.open_access import OpenAccess, PresenceOnly
     from deltamcp.auth.resource_server import ResourceServer
     from deltamcp.auth.static_tokens import StaticTokens
     from deltamcp.calls.call_spans import CallSpans
@@ -151,7 +150,7 @@ _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
         "DeltaClient": ("deltamcp.client.client", "DeltaClient"),
         "Introspection": ("deltamcp.auth.introspection", "Introspection"),
         "OpenAccess": ("deltamcp.auth.open_access", "OpenAccess"),
-        "PresenceOnly": ("deltamcp.auth.presence_only", "PresenceOnly"),
+        "PresenceOnly": ("deltamcp.auth.open_access", "PresenceOnly"),
         "OAuth": ("deltamcp.client.oauth.oauth", "OAuth"),
         "PendingCall": ("deltamcp.client.pending_call", "PendingCall"),
         "Reply": ("deltamcp.client.reply", "Reply"),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Hashable, Mapping
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -50,43 +50,42 @@ class ProgressReport(Struct, frozen=True):
         return jsonrpc.encode_notification("notifications/progress", params)
 
 
-class Channel(Protocol):
-    """Sends messages to the client while the server performs one of its requests."""
+class Channel:
+    """Whom a running call talks to: sends messages to the client while the server performs one of its requests.
 
-    @property
-    def fairness_key(self) -> Hashable:
-        """The key by which calls that wait for a thread take turns; calls with the same key share one turn."""
-        ...
+    A subclass defines what its client can be sent. The rest is not sent, and questions are declined.
+    """
 
-    @property
-    def headers(self) -> Mapping[bytes, bytes]:
-        """The HTTP headers of the request, by names in lower case; none if it did not come over HTTP."""
-        ...
+    __slots__ = ()
 
-    @property
-    def takes_every_progress(self) -> bool:
-        """Whether progress is reported although the client sent no progress token."""
-        ...
+    fairness_key: Hashable
+    """The key by which calls that wait for a thread take turns; calls with the same key share one turn."""
+    headers: Mapping[bytes, bytes]
+    """The HTTP headers of the request, by names in lower case; none if it did not come over HTTP."""
+    takes_every_progress: bool = False
+    """Whether progress is reported although the client sent no progress token."""
+    unasked: ClassVar[str] = "This client cannot be asked during a call."
+    """Why a question is declined."""
 
     async def notify(self, message: bytes) -> None:
         """Sends a notification that belongs to this request."""
-        ...
 
     async def report(self, progress: ProgressReport) -> None:
         """Reports how far the call has come."""
-        ...
 
     async def send_part(self, part: JSON) -> None:
         """Sends a part of the result as soon as the function has made it, where the client asked for parts."""
-        ...
 
     async def request(self, method: str, params: dict[str, JSON]) -> JSON:
-        """Sends a request to the client and returns its result; only in the handshake era."""
-        ...
+        """Sends a request to the client and returns its result; only in the handshake era.
+
+        Raises:
+            InputDeclinedError: the client cannot be asked, or does not answer.
+        """
+        raise InputDeclinedError(self.unasked)
 
     async def detach(self) -> None:
         """Closes the client's stream early, where its protocol version lets it reconnect for the response."""
-        ...
 
 
 class InputPending(BaseException):

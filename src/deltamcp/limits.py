@@ -81,16 +81,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     lower. The server refuses further ones with 503."""
 
     calls: int = 10_000
-    """Requests in progress in the whole server over HTTP; the server answers further ones with 503. Calls, also stopped
-    ones, whose dependencies are open; further calls with dependencies wait."""
+    """Requests in progress in the whole server over HTTP; the server answers further ones with 503. Half as many
+    over gRPC. Calls, also stopped ones, whose dependencies are open; further calls with dependencies wait."""
 
     body_bytes: int = 256 * 1024 * 1024
     """HTTP bodies that the server reads or has yet to decode, and besides, half as much for those of requests in
     progress, once decoded. Others wait up to `body_seconds` to be decoded; the server answers 503 to further ones."""
 
     response_bytes: int = 256 * 1024 * 1024
-    """Large HTTP responses and events that clients have yet to read; the server answers 503 instead of further ones.
-    Half as much again of parts that generators have yielded, until their results are whole; further ones fail."""
+    """Large HTTP responses and events that clients have yet to read; the server answers 503 instead of further ones. As
+    much again of parts that generators have yielded, until their results are whole; further ones fail."""
 
     send_seconds: float = 30.0
     """Time in which a client must read what is sent to it, at most 64 kB at once; then the server closes the

@@ -47,10 +47,9 @@ if TYPE_CHECKING:
 
     from deltamcp.catalog.search.fusion import Embedder
     from deltamcp.sources.operations_loader import OperationsFile
-    from deltamcp.transports.grpc_options import GrpcOptions
-    from deltamcp.transports.grpc_server import GrpcServer
-    from deltamcp.transports.http_options import HttpOptions, HttpServerOptions
-    from deltamcp.transports.server_app import ServerApp
+    from deltamcp.transports.grpc.server import GrpcServer
+    from deltamcp.transports.http.server_app import ServerApp
+    from deltamcp.transports.options import GrpcOptions, HttpOptions, HttpServerOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("deltamcp")
@@ -434,7 +433,7 @@ class DeltaServer:
 
         `path` is that of the MCP endpoint; `HttpOptions` lists the other options.
         """
-        from deltamcp.transports.http_app import make_app
+        from deltamcp.transports.http.app import make_app
 
         return make_app(self.engine, path, **options)
 
@@ -469,7 +468,7 @@ class DeltaServer:
         keep_grpc_out_of_forks()
         keep_grpc_off_stderr()
         try:
-            from deltamcp.transports.grpc_server import GrpcServer
+            from deltamcp.transports.grpc.server import GrpcServer
         except ModuleNotFoundError as error:
             raise ConfigurationError("gRPC needs more packages: pip install 'delta-mcp[grpc]'.") from error
         return GrpcServer(self.engine, host, port, **options)
@@ -518,15 +517,15 @@ class DeltaServer:
         take_unhandled_records()
         take_what_python_prints()
         if transport == "stdio":
-            from deltamcp.transports import stdio
+            from deltamcp.transports.stdio.server import DUPLEXES, serve, take_streams
 
-            if protocol not in stdio.DUPLEXES:
+            if protocol not in DUPLEXES:
                 raise ConfigurationError(f'There is no protocol {protocol!r}; pick "mcp" or "mcp-lite".')
-            asyncio.run(stdio.serve(self.engine, stdio.take_streams(), protocol))
+            asyncio.run(serve(self.engine, take_streams(), protocol))
         elif transport == "http":
-            from deltamcp.transports import uvicorn_server
+            from deltamcp.transports.http.server import make_server
 
-            uvicorn_server.make_server(self.engine, host, 8000 if port is None else port, path, **options).run()
+            make_server(self.engine, host, 8000 if port is None else port, path, **options).run()
         elif transport == "grpc":
             self.grpc(host, 50051 if port is None else port, **options).run()
         else:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.auth.address_range import AddressRange, range_of
+from deltamcp.auth.safe_url import AddressRange, range_of
 
 _EMBEDDED = st.sampled_from(
     [

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltamcp.auth.claims import ClaimRules, client_id, user_id
-from deltamcp.auth.json_web_token import read_token
-from deltamcp.auth.jwt_verifier import JwtVerifier
+from deltamcp.auth.jwt_verifier import JwtVerifier, read_token
 from deltamcp.auth.public_key import ALGORITHMS, PublicKey, read_key_set
 from deltamcp.auth.token_fault import TokenError
 from deltamcp.values import Principal

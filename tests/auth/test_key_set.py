@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from deltamcp.auth import issuer_metadata, json_document, key_set
-from deltamcp.auth.issuer_metadata import metadata_urls
+from deltamcp.auth import json_document, key_set
 from deltamcp.auth.json_document import DocumentError, fetch_document
-from deltamcp.auth.key_set import KeySet
+from deltamcp.auth.key_set import KeySet, metadata_urls
 from deltamcp.auth.token_fault import IssuerUnavailableError
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.fake_issuer import ec_key, json_answer, public_jwk, rsa_key, serve_issuer
@@ -96,12 +95,15 @@ async def test_keys_come_from_a_safe_address_only(
 async def test_an_issuer_elsewhere_has_nothing_on_this_machine_fetched(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    fetch = json_document.fetch_document
     async with serve_issuer() as local:
 
         async def fetch_metadata(url: str) -> dict[str, Any]:
+            if url.startswith(local.url):
+                return dict(await fetch(url))
             return {"issuer": "https://issuer.example", "jwks_uri": f"{local.url}/jwks"}
 
-        monkeypatch.setattr(issuer_metadata, "fetch_document", fetch_metadata)
+        monkeypatch.setattr(key_set, "fetch_document", fetch_metadata)
         with pytest.raises(IssuerUnavailableError):
             await KeySet("https://issuer.example").find("k1", "ES256")
         assert not local.asked
@@ -113,9 +115,9 @@ async def test_an_issuer_elsewhere_has_no_keys_on_this_machine(jwks_uri: str, mo
     async def fetch(url: str) -> dict[str, Any]:
         return {"issuer": "https://issuer.example", "jwks_uri": jwks_uri}
 
-    monkeypatch.setattr(issuer_metadata, "fetch_document", fetch)
+    monkeypatch.setattr(key_set, "fetch_document", fetch)
     with pytest.raises(DocumentError, match="on this machine"):
-        await issuer_metadata.find_jwks_url("https://issuer.example")
+        await key_set.find_jwks_url("https://issuer.example")
 
 
 async def test_an_unknown_key_is_looked_for_once_in_an_interval() -> None:

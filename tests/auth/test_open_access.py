@@ -8,7 +8,7 @@ from deltamcp import ConfigurationError, DeltaServer, OpenAccess, PresenceOnly
 from deltamcp.auth.authenticator import Credentials
 from deltamcp.auth.safe_url import is_loopback
 from deltamcp.errors import Fault
-from deltamcp.transports.uvicorn_server import make_server
+from deltamcp.transports.http.server import make_server
 from deltamcp.values import ANONYMOUS, Failure
 
 

@@ -2,7 +2,7 @@
 
 import time
 
-from deltamcp.auth.verified_tokens import VerifiedTokens
+from deltamcp.auth.resource_server import VerifiedTokens
 from deltamcp.values import Principal
 
 

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,14 +14,11 @@ from deltamcp import Context, DeltaServer, Depends, FunctionCall, Limits, Text, 
 from deltamcp.calls.parts import join_parts
 from deltamcp.values import ANONYMOUS_CALLER, CallTool, Era, Terms
 from tests.support.conditions import wait_until
+from tests.support.engine_calls import SilentChannel
 
 
-class PartsChannel:
+class PartsChannel(SilentChannel):
     """A client that takes parts, one at a time if it `waits`."""
-
-    fairness_key = "x"
-    headers: ClassVar[dict[bytes, bytes]] = {}
-    takes_every_progress = False
 
     def __init__(self) -> None:
         self.parts: list[Any] = []
@@ -279,7 +276,7 @@ async def test_generators_that_never_wait_take_turns():
 
 def endless_server(kind: str, made: list[Any], part: Any = "x" * 936) -> DeltaServer:
     """A server with a tool that never ends; an account may have 10 of its parts, each of 1,000 bytes."""
-    server = DeltaServer("x", limits=Limits(response_bytes=40_000, account_share=0.5))
+    server = DeltaServer("x", limits=Limits(response_bytes=20_000, account_share=0.5))
 
     async def endless_async() -> AsyncIterator[Any]:
         while True:

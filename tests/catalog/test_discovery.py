@@ -221,9 +221,11 @@ async def test_a_weak_match_is_marked():
         assert told.splitlines() == ["list_tides(): List the tides of a harbour", "Weaker: create_event"]
         told = await peer.text_of("discover", query="salesforce opportunity forecast of the sales team")
         first, *hits = told.splitlines()
-        assert first == "No good match, only weak ones:" and hits[0].startswith("create_event(")
+        assert first == 'Nothing is named "salesforce"; only weak matches:' and hits[0].startswith("create_event(")
         both = by_heading(await peer.text_of("discover", query=["tides", "salesforce opportunity of the sales team"]))
-        assert both["salesforce opportunity of the sales team"][0] == "No good match, only weak ones:"
+        assert both["salesforce opportunity of the sales team"][0] == first
+        told = await peer.text_of("discover", query="crew of opportunity forecast of the sales team")
+        assert told.splitlines()[0] == "No good match, only weak ones:"
 
 
 def test_a_weak_first_hit_does_not_hide_that_the_second_is_good():

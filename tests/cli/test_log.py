@@ -75,7 +75,7 @@ def test_a_log_file_that_cannot_be_written_is_told_once_without_the_records():
     program = """if True:
         import logging
         from pathlib import Path
-        from deltamcp.cli.log import LogOptions, configure_log
+        from deltamcp.cli.serving.log import LogOptions, configure_log
 
         configure_log(LogOptions(file=Path("/dev/full")))
         for _ in range(2):

@@ -416,15 +416,15 @@ async def test_a_process_that_serves_stdio_is_set_up_without_what_its_start_can_
 
 @pytest.mark.parametrize("words", [("--http", "127.0.0.1:0"), ("--grpc", "127.0.0.1:0")])
 def test_the_process_of_a_gateway_is_set_up_as_that_of_a_server(tmp_path, monkeypatch, words):
-    import deltamcp.transports.grpc_server
-    import deltamcp.transports.uvicorn_server
+    import deltamcp.transports.grpc.server
+    import deltamcp.transports.http.server
 
     set_up: list[bool] = []
     monkeypatch.setattr(
         "deltamcp.cli.serving.serve_command.dedicate_process", lambda _, loads_modules: set_up.append(loads_modules)
     )
-    monkeypatch.setattr(deltamcp.transports.uvicorn_server.HttpServer, "run", lambda *_: None)
-    monkeypatch.setattr(deltamcp.transports.grpc_server.GrpcServer, "run", lambda *_: None)
+    monkeypatch.setattr(deltamcp.transports.http.server.HttpServer, "run", lambda *_: None)
+    monkeypatch.setattr(deltamcp.transports.grpc.server.GrpcServer, "run", lambda *_: None)
     for name in ("CONFIG", "CACHE", "STATE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path))
     (tmp_path / "gateway.toml").write_text('[servers.one]\nurl = "http://127.0.0.1:9/mcp"\n')

@@ -10,7 +10,7 @@ from deltamcp.delivery import held_results
 from deltamcp.delivery.held_results import HeldResults
 from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.quota import Quota
-from deltamcp.transports.calls_in_flight import CallsInFlight
+from deltamcp.transports.http.reply import CallsInFlight
 from deltamcp.values import ANONYMOUS, Caller, CallTool, Era, ResultShape, Terms
 from tests.support.engine_calls import SilentChannel
 
@@ -70,7 +70,7 @@ class Library:
     def call(self, caller: Caller, reply: Reply | None = None, shape: ResultShape = ResultShape.MCP) -> Any:
         terms = Terms(Era.MODERN, "2026-07-28", {}, {}, {}, caller=caller, result_shape=shape)
         channel: Any = reply or Reply()
-        performing = self.calls.perform(CallTool("read", {}), terms, channel, 1, caller.account)
+        performing = self.calls.perform((terms, CallTool("read", {})), channel, 1, caller.account)
         return asyncio.ensure_future(performing)
 
 

@@ -489,7 +489,7 @@ def here() -> Graph:
     ("task", "expected"),
     [
         ("budget of a result page", "deltamcp.results.policy.ResultPolicy"),
-        ("how does stdio framing work", "deltamcp.transports.stdio"),
+        ("how does stdio framing work", "deltamcp.transports.stdio.server"),
         ("add a new store", "deltamcp.stores.store.Store"),
         ("validate tool arguments", "deltamcp.client.definitions.Definition.check_arguments"),
         ("count the tokens of a text", "deltamcp.tokens.count"),

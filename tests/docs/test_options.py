@@ -6,7 +6,7 @@ import re
 from deltamcp.cli.verbs import gateway, serve
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_file import ENTRY_KEYS
-from deltamcp.transports.http_options import HttpServerOptions
+from deltamcp.transports.options import HttpServerOptions
 from tests.support.paths import ROOT
 
 PAGES = "\n".join(page.read_text() for page in sorted((ROOT / "docs").glob("*.md")))

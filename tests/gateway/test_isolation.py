@@ -24,8 +24,8 @@ from deltamcp.gateway.ledger.ledger import Ledger
 from deltamcp.gateway.ledger.ledger_file import LedgerFile
 from deltamcp.gateway.trust.review import approve
 from deltamcp.gateway.upstream_status import STATUS_URI
+from deltamcp.transports.http.server import make_server
 from deltamcp.transports.metrics import Metrics
-from deltamcp.transports.uvicorn_server import make_server
 from deltamcp.upstreams.logins.sealed_logins import SealedLogins
 from deltamcp.values import ANONYMOUS, LOCAL, Principal
 from tests.support.conditions import wait_until

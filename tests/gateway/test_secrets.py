@@ -21,7 +21,7 @@ from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.ledger.ledger import Ledger
 from deltamcp.gateway.ledger.ledger_file import LedgerFile
 from deltamcp.hosts import variables
-from deltamcp.transports.uvicorn_server import make_server
+from deltamcp.transports.http.server import make_server
 from tests.support import echoing_server
 from tests.support.fake_http import Fake, FakeConnection, FakeRequest, serve_fake
 from tests.support.http_server import serve_uvicorn

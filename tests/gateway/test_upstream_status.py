@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deltamcp import connect
-from deltamcp.transports.uvicorn_server import make_server
+from deltamcp.transports.http.server import make_server
 from tests.support.http_server import serve_uvicorn
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
 

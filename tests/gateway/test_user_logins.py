@@ -18,7 +18,7 @@ from deltamcp.errors import CallFailedError, ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.login_pages import START_PATH, LoginPages
-from deltamcp.transports.uvicorn_server import make_server
+from deltamcp.transports.http.server import make_server
 from deltamcp.upstreams.logins.browser_login import BrowserLogin
 from deltamcp.values import Principal
 from tests.support.authorization_server import AuthorizationServer, authorization_server

@@ -12,7 +12,7 @@ import pytest
 from pydantic import Field
 
 from deltamcp import Context, DeltaServer
-from deltamcp.transports.mcp_lite_options import McpLiteOptions
+from deltamcp.transports.options import McpLiteOptions
 from tests.interop.mcp_lite_draft import Draft, SseEvent, as_json
 from tests.support.conditions import HANG_SECONDS
 from tests.support.http_server import serve_http

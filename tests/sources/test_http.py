@@ -19,9 +19,10 @@ from deltamcp import Audio, BlobResource, ConfigurationError, EmbeddedResource, 
 from deltamcp.catalog.operations_file.document import HttpHandler, ParameterPlace, ServiceEntry
 from deltamcp.results.upstream_rate_limit import rate_limit_result
 from deltamcp.runtime.computations import Computations
-from deltamcp.sources import http, http_body, python
+from deltamcp.sources import http
 from deltamcp.sources.environment import fill_variables
 from deltamcp.sources.http import HttpService
+from deltamcp.sources.operations_loader import resolve_function
 from tests.support.conditions import advance_clock, wait_until
 
 SECRET = "sk-0123456789abcdef"
@@ -306,7 +307,7 @@ async def test_a_response_may_have_more_values_than_a_request():
 
 async def test_a_small_response_that_is_large_once_decompressed_is_refused_before_it_is_whole(monkeypatch):
     sizes: list[int] = []
-    inflate = http_body._Inflate
+    inflate = http._Inflate
 
     class Counted(inflate):  # type: ignore[valid-type, misc]
         def pieces(self, chunk: bytes) -> Any:
@@ -314,7 +315,7 @@ async def test_a_small_response_that_is_large_once_decompressed_is_refused_befor
                 sizes.append(len(piece))
                 yield piece
 
-    monkeypatch.setattr(http_body, "_Inflate", Counted)
+    monkeypatch.setattr(http, "_Inflate", Counted)
     bomb = gzip.compress(b"\0" * 64 * 1024 * 1024)
     async with service(reply(200, bomb, "text/plain", "content-encoding: gzip")) as (made, _):
         with pytest.raises(ToolError, match="more than 8 MiB"):
@@ -452,8 +453,8 @@ def test_a_service_that_cannot_work_is_told_when_it_is_made(given, part):
 
 
 def test_functions_and_methods_are_found_by_name():
-    assert python.resolve("math:floor") is math.floor
-    assert python.resolve("json:JSONDecoder.decode") is json.JSONDecoder.decode
+    assert resolve_function("math:floor") is math.floor
+    assert resolve_function("json:JSONDecoder.decode") is json.JSONDecoder.decode
 
 
 @pytest.mark.parametrize(
@@ -468,7 +469,7 @@ def test_functions_and_methods_are_found_by_name():
 )
 def test_what_is_not_there_is_told_in_one_sentence(ref, part):
     with pytest.raises(ConfigurationError, match=part):
-        python.resolve(ref)
+        resolve_function(ref)
 
 
 @pytest.mark.parametrize(
@@ -484,5 +485,5 @@ def test_a_module_that_breaks_is_not_taken_for_an_absent_one(source, part, tmp_p
     (tmp_path / "broken_handlers.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigurationError, match=part):
-        python.resolve("broken_handlers:f")
+        resolve_function("broken_handlers:f")
     sys.modules.pop("broken_handlers", None)

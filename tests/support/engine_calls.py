@@ -1,18 +1,18 @@
 """Calls of a server's engine by any caller, without a transport."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
+from deltamcp.context import Channel
 from deltamcp.values import Caller, CallTool, Era, Terms, ToolResult
 
 
-@dataclass
-class SilentChannel:
-    """The way back to a client, as a transport has it."""
+class SilentChannel(Channel):
+    """The way back to a client that is sent nothing."""
 
     fairness_key = "x"
-    headers: ClassVar[dict[bytes, bytes]] = {}
-    takes_every_progress = False
+    headers: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 async def call_as(

@@ -8,7 +8,7 @@ from typing import Any
 import uvicorn
 
 from deltamcp import DeltaServer
-from deltamcp.transports.uvicorn_server import make_server
+from deltamcp.transports.http.server import make_server
 
 
 @contextlib.asynccontextmanager

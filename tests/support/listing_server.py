@@ -1,9 +1,9 @@
 """A server of the handshake era that lists what a JSON file has, word for word, and does nothing with it.
 
 `python tests/support/listing_server.py FILE`. The file may have `tools`, `resources`, `resourceTemplates`, `prompts`,
-`instructions`, `links`, `result`. A call of any tool returns the result, or the request and the links; of the tool
-`announce`, after a notice that all lists changed; of the tool `touch`, after a notice that the resource at `uri` did,
-if that is subscribed to.
+`instructions`, `links`, `result`; `fails` and `hangs` name methods that are refused, or never answered. A call of any
+tool returns the result, or the request and the links; of the tool `announce`, after a notice that all lists changed; of
+the tool `touch`, after a notice that the resource at `uri` did, if that is subscribed to.
 `{{count}}` in the file is the number of requests so far. The methods of requests are written to FILE.log.
 """
 
@@ -40,6 +40,11 @@ def main(file: Path) -> None:
             log.write(f"{method}\n")
         listed = json.loads(file.read_text().replace("{{count}}", str(count)))
         result: dict[str, Any] | None = None
+        if method in listed.get("hangs", ()):
+            continue
+        if method in listed.get("fails", ()):
+            send({"id": request["id"], "error": {"code": -32603, "message": f"{method} is broken."}})
+            continue
         if method == "initialize":
             result = {
                 "protocolVersion": "2025-11-25",

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from deltamcp.auth.address_range import Address
+from deltamcp.auth.safe_url import Address
 from deltamcp.client.links.http1 import BrokenExchangeError, CheckAddresses, HttpConnectionPool, HttpResponse
 from deltamcp.client.oauth import json_http
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from deltamcp import DeltaServer
 from deltamcp.calls.promise_calls import PromiseCalls
-from deltamcp.context import ProgressReport
+from deltamcp.context import Channel, ProgressReport
 from deltamcp.values import (
     LOCAL,
     PROMISE_ALLOWED,
@@ -73,7 +73,7 @@ def promise_calls(server: DeltaServer) -> PromiseCalls:
 
 
 @dataclass
-class RecordingChannel:
+class RecordingChannel(Channel):
     """The way back to a client, which answers questions as it is told."""
 
     answers: Mapping[str, Any] = field(default_factory=dict)
@@ -83,10 +83,6 @@ class RecordingChannel:
     fairness_key: str = "x"
     headers: Mapping[bytes, bytes] = field(default_factory=dict)
     takes_every_progress: bool = True
-
-    async def notify(self, message: bytes) -> None: ...
-    async def send_part(self, part: Any) -> None: ...
-    async def detach(self) -> None: ...
 
     async def report(self, progress: ProgressReport) -> None:
         self.reports.append(progress)

@@ -6,7 +6,7 @@ from typing import Any
 
 from deltamcp import Context, DeltaServer
 from deltamcp.auth.resource_server import ResourceServer
-from deltamcp.transports.uvicorn_server import make_server
+from deltamcp.transports.http.server import make_server
 from tests.support.http_server import serve_uvicorn
 from tests.support.processes import free_port
 

@@ -16,10 +16,8 @@ from deltamcp.cli.main import VERBS, make_parser
 from deltamcp.client.options import ClientOptions
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_file import ENTRY_KEYS
-from deltamcp.transports.grpc_options import GrpcOptions
-from deltamcp.transports.http_options import HttpServerOptions
-from deltamcp.transports.mcp_lite_options import McpLiteOptions
 from deltamcp.transports.metrics import METRICS
+from deltamcp.transports.options import GrpcOptions, HttpServerOptions, McpLiteOptions
 from tests.support.paths import ROOT
 
 RECORD = ROOT / "tests" / "public_names.json"

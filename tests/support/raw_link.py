@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from deltamcp.calls.engine import Engine
-from deltamcp.transports.duplex import Duplex
+from deltamcp.transports.stdio.duplex import Duplex
 
 
 class RawLink:

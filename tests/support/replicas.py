@@ -8,8 +8,8 @@ from typing import Any, Unpack
 import uvicorn
 
 from deltamcp import DeltaServer
-from deltamcp.transports.asgi_messages import Receive, Scope, Send
-from deltamcp.transports.http_options import HttpOptions
+from deltamcp.transports.http.asgi import Receive, Scope, Send
+from deltamcp.transports.options import HttpOptions
 from tests.support.asgi_client import AsgiClient
 from tests.support.http_server import serve_uvicorn
 

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from deltamcp.transports.descriptors import allowed_connections
+from deltamcp.transports.sockets import allowed_connections
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deltamcp import ConfigurationError, DeltaServer, HostAuth, Limits, Principal, ToolError, connect
 from deltamcp.transports import metrics
-from deltamcp.transports.metrics import METRICS, Metrics
-from deltamcp.transports.shared_page import PAGE_SECONDS
-from deltamcp.transports.uvicorn_server import bind_sockets, make_server
+from deltamcp.transports.http.server import make_server
+from deltamcp.transports.metrics import METRICS, PAGE_SECONDS, Metrics
+from deltamcp.transports.sockets import bind_sockets
 from tests.support.conditions import wait_until
 from tests.support.http_server import serve_uvicorn
 

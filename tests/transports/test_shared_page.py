@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from deltamcp.transports.shared_page import PAGE_SECONDS, SharedPage
+from deltamcp.transports.metrics import PAGE_SECONDS, SharedPage
 from tests.support.loop_iterations import LoopIterations
 
 

@@ -7,8 +7,8 @@ import httpx2
 import pytest
 
 from deltamcp import ConfigurationError, DeltaServer
-from deltamcp.transports.tls import check_files
-from deltamcp.transports.uvicorn_server import make_server
+from deltamcp.transports.http.server import make_server
+from deltamcp.transports.sockets import check_files
 from tests.support.certificate import write_certificate, write_key
 from tests.support.http_server import serve_uvicorn
 from tests.support.raw_client import META

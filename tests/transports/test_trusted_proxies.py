@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import ConfigurationError, DeltaServer, Limits
-from deltamcp.transports.http_app import HttpApp
+from deltamcp.transports.http.app import HttpApp
+from deltamcp.transports.http.server import make_server
 from deltamcp.transports.trusted_proxies import TrustedProxies
-from deltamcp.transports.uvicorn_server import make_server
 from tests.support.asgi_client import AsgiExchange
 from tests.support.http_server import serve_uvicorn
 
@@ -137,7 +137,7 @@ def test_a_name_that_is_no_network_is_refused(name):
 async def test_clients_behind_a_proxy_have_accounts_of_their_own():
     app = HttpApp(DeltaServer("x").engine, trusted_proxies=[PROXY])
     accounts: list[str] = []
-    app._endpoint.serve = lambda incoming: record(incoming, accounts)  # type: ignore[method-assign]
+    app._mcp_place = app._mcp_place._replace(serve=lambda exchange: record(exchange, accounts))
     for client in ("1.2.3.4", "2001:db8:1:2:3::4", "2001:db8:1:2::5"):
         for peer in (PROXY, "10.0.0.2"):
             await AsgiExchange(app, "POST", {"x-forwarded-for": client}, b"", peer).task
@@ -145,8 +145,8 @@ async def test_clients_behind_a_proxy_have_accounts_of_their_own():
     assert accounts == ["address 1.2.3.4", direct, *["address 2001:db8:1:2::/64", direct] * 2]
 
 
-async def record(incoming: Any, accounts: list[str]) -> None:
-    accounts.append(incoming.account)
+async def record(exchange: Any, accounts: list[str]) -> None:
+    accounts.append(exchange.account)
 
 
 @pytest.mark.parametrize(("proxies", "open_connections"), [([], 2), (["127.0.0.1"], 8)])

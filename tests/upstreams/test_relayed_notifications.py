@@ -170,7 +170,7 @@ async def test_a_sessions_roots_and_their_changes_reach_handshake_upstreams_that
             client.raw.send(method="notifications/roots/list_changed")
 
 
-@pytest.mark.parametrize(("roots", "found"), [(("file:///b",), {"roots": [{"uri": "file:///b"}]}), ((), None)])
+@pytest.mark.parametrize(("roots", "found"), [(("file:///b",), {"roots": [{"uri": "file:///b"}]}), ((), {"roots": []})])
 async def test_without_one_client_to_ask_the_operators_roots_are_told(
     tmp_path: Path, roots: tuple[str, ...], found: Any
 ) -> None:

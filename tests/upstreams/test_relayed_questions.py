@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.errors import PeerError
+from deltamcp.gateway.config import GatewayConfig
+from deltamcp.gateway.gateway import Gateway
 from deltamcp.runtime.secrets import Secrets
 from deltamcp.upstreams.relayed_messages import RelayedMessages
 from deltamcp.values import Era, Terms
 from tests.support import fake_stdio
 from tests.support.conditions import wait_until
 from tests.support.era_client import ERAS
-from tests.support.fake_upstream import CAPABILITIES, FrontClient, fake_gateway, front_client, fronted
+from tests.support.fake_upstream import CAPABILITIES, FrontClient, fake_gateway, front_client, fronted, upstream_config
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 TERMS = Terms(Era.MODERN, "2026-07-28", CAPABILITIES, {}, {})
@@ -120,13 +122,24 @@ async def test_the_sealed_state_shows_nothing_and_is_bound_to_the_call(behind: s
 
 
 @pytest.mark.parametrize("front", ERAS)
-@pytest.mark.parametrize("name", ["form", "url", "model", "folders"])
+@pytest.mark.parametrize("name", ["form", "url", "model"])
 async def test_a_handshake_upstream_is_told_what_the_caller_cannot_be_asked(front: str, name: str) -> None:
     async with fronted(front, "handshake", capabilities={}) as client:
         response = await client.call("ask", {"questions": {"q": QUESTIONS[name]}})
     error = answers(response)["q"]
     assert error["code"] == -32602
     assert "does not support" in error["message"]
+
+
+@pytest.mark.parametrize("roots", [(), ("file:///b",)])
+@pytest.mark.parametrize("front", ERAS)
+async def test_a_handshake_upstream_gets_no_roots_but_the_operators_of_a_caller_without(
+    front: str, roots: tuple[str, ...]
+) -> None:
+    config = GatewayConfig(upstreams=[upstream_config("handshake")], disclosure="full", roots=roots)
+    async with front_client(Gateway(config), front, {}) as client:
+        response = await client.call("ask", {"questions": {"q": QUESTIONS["folders"]}})
+    assert answers(response)["q"] == {"roots": [{"uri": uri} for uri in roots]}
 
 
 @pytest.mark.parametrize("front", ERAS)

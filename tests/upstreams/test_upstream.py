@@ -89,7 +89,9 @@ async def test_it_can_be_started_ahead_and_started_again_by_itself(log):
 
 async def test_a_server_that_hangs_at_its_start_is_given_up(log):
     async with fake(log, UpstreamSettings(start_seconds=0.5), discover="silent", initialize="silent") as upstream:
-        with pytest.raises(UpstreamError, match="did not start, or cannot be reached; try again later") as caught:
+        with pytest.raises(
+            UpstreamError, match=r"cannot be reached: did not introduce itself within 0\.5 s; try"
+        ) as caught:
             await call(upstream, "echo")
         assert caught.value.retryable
         assert upstream.state.phase is Phase.BACKING_OFF
@@ -158,7 +160,9 @@ async def test_a_crash_loop_is_slowed_down_and_callers_are_told_at_once(log):
         with pytest.raises(UpstreamError, match="did not start"):
             await call(upstream, "echo")
         count = len(starts(log))
-        with pytest.raises(UpstreamError, match=r"is started again after failures; try again in \d+ s\.") as caught:
+        with pytest.raises(
+            UpstreamError, match=r"again after failures: ended with exit code 3; try again in \d+ s\."
+        ) as caught:
             await call(upstream, "echo")
         assert caught.value.retryable
         assert len(starts(log)) == count
@@ -185,7 +189,8 @@ async def test_a_program_that_is_not_there_is_told_without_its_name():
     with pytest.raises(UpstreamError) as caught:
         await call(upstream, "echo")
     assert str(caught.value) == (
-        "The server ghost behind this operation did not start, or cannot be reached; try again later."
+        "The server ghost behind this operation did not start, or cannot be reached: cannot be started; "
+        "try again later."
     )
     await upstream.close()
 

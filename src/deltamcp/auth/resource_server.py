@@ -1,24 +1,32 @@
-"""The OAuth 2.1 resource server: admits requests with access tokens that were issued for this server."""
+"""The OAuth 2.1 resource server: admits requests with access tokens that were issued for this server.
 
+Its metadata tell clients which authorization servers it trusts (RFC 9728). What was verified a moment ago is kept.
+"""
+
+import hashlib
+import time
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+from msgspec import Struct
+
 from deltamcp.auth.authenticator import Credentials
-from deltamcp.auth.bearer import read_bearer, write_challenge
+from deltamcp.auth.bearer import is_scope, read_bearer, write_challenge
 from deltamcp.auth.claims import DEFAULT_LEEWAY_SECONDS, ClaimRules
 from deltamcp.auth.introspection import Introspection, IntrospectionVerifier
 from deltamcp.auth.jwt_verifier import JwtVerifier
 from deltamcp.auth.key_set import KeySet
 from deltamcp.auth.public_key import ALGORITHMS
-from deltamcp.auth.resource_metadata import ResourceMetadata
 from deltamcp.auth.safe_url import split_url
 from deltamcp.auth.token_fault import IssuerUnavailableError, TokenError, refusal
-from deltamcp.auth.verified_tokens import VerifiedTokens
 from deltamcp.errors import ConfigurationError, Fault
 from deltamcp.values import Failure, Principal
 
 _JWT_CACHE_SECONDS = 60.0
 _RETRY_SECONDS = 5.0
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
 class TokenVerifier(Protocol):
@@ -130,3 +138,76 @@ class ResourceServer:
     async def close(self) -> None:
         await self._verifier.close()
         self._verified.clear()
+
+
+class ResourceMetadata:
+    """The document of one resource, and the addresses at which clients look for it."""
+
+    def __init__(
+        self, resource: str, authorization_servers: Sequence[str], scopes: Iterable[str], name: str | None = None
+    ) -> None:
+        """
+        Raises:
+            ConfigurationError: the resource is no URL that a token can be issued for, or a scope has a space.
+        """
+        parts = split_url(resource, "resource")
+        self.scopes = sorted(set(scopes))
+        for scope in self.scopes:
+            if not is_scope(scope):
+                raise ConfigurationError(
+                    f"A scope has printable characters only, without a space; {scope!r} has others."
+                )
+        document = {
+            "resource": resource,
+            "authorization_servers": list(authorization_servers),
+            "scopes_supported": self.scopes,
+            "bearer_methods_supported": ["header"],
+            "resource_name": name,
+        }
+        self.document = msgspec.json.encode({key: value for key, value in document.items() if value})
+        path = parts.path.rstrip("/")
+        query = f"?{parts.query}" if parts.query else ""
+        self.url = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{path}{query}"
+        """Where the document is: RFC 9728, 3.1 puts the well-known path before the resource's own."""
+        self.paths = (WELL_KNOWN, f"{WELL_KNOWN}{path}") if path else (WELL_KNOWN,)
+        """The paths at which the server has the document; clients that get no challenge try both."""
+
+
+class _CachedToken(Struct, frozen=True, gc=False):
+    principal: Principal
+    ends_at: float
+
+
+class VerifiedTokens:
+    """The principals of tokens by the tokens' digests; the least recently used are forgotten first."""
+
+    def __init__(self, max_seconds: float, max_tokens: int = 4096) -> None:
+        """`max_seconds`: how long a token is used without another look at it, so that a revoked one ends soon."""
+        self._max_seconds = max_seconds
+        self._max_tokens = max_tokens
+        self._entries: OrderedDict[bytes, _CachedToken] = OrderedDict()
+
+    def find(self, token: str) -> Principal | None:
+        """Returns the principal of a token that was verified and has not expired since."""
+        digest = hashlib.sha256(token.encode()).digest()
+        entry = self._entries.get(digest)
+        if entry is None:
+            return None
+        if time.time() >= entry.ends_at:
+            del self._entries[digest]
+            return None
+        self._entries.move_to_end(digest)
+        return entry.principal
+
+    def put(self, token: str, principal: Principal) -> None:
+        """Remembers a token until it expires, at most for `max_seconds`."""
+        ends_at = min(principal.expires_at, time.time() + self._max_seconds)
+        self._entries[hashlib.sha256(token.encode()).digest()] = _CachedToken(principal, ends_at)
+        if len(self._entries) > self._max_tokens:
+            self._entries.popitem(last=False)
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)

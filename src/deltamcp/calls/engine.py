@@ -153,8 +153,9 @@ class Engine:
             computations,
             lambda: self.promise_calls,
             disclosure_observers,
+            self._await_start,
         )
-        self._lists = Lists(self.capabilities, changes, search, computations, disclosure_observers)
+        self._lists = Lists(self.capabilities, changes, search, computations, disclosure_observers, self._await_start)
         self._resources = Resources(self.capabilities, runner, continuation, changes, computations, cache_seconds)
         self._prompts = Prompts(self.capabilities, self._lists, runner)
 
@@ -292,12 +293,25 @@ class Engine:
         meta = request.view.meta_tools.get(ask.name)
         if meta is not None:
             return self._meta_calls.call(meta, ask, request)
-        return self._refuse_unknown(ask.name, request)
+        return self._call_unknown(ask, request)
 
-    async def _refuse_unknown(self, name: str, request: RequestContext) -> Outcome:
-        unknown = await self._lists.unknown("tool", name, request)
-        self._tool_calls.observe_unknown(name, request, unknown)
+    async def _call_unknown(self, ask: CallTool, request: RequestContext) -> Outcome:
+        """Refuses a call of a tool that is not known, unless its server is starting and then lists it."""
+        if await self._await_start(ask.name, request) and ask.name in request.view.operations:
+            return await self._call_tool(ask, request)
+        unknown = await self._lists.unknown("tool", ask.name, request)
+        self._tool_calls.observe_unknown(ask.name, request, unknown)
         return unknown
+
+    async def _await_start(self, name: str, request: RequestContext) -> bool:
+        """Waits for the server that an unknown operation would be of, if that is starting; then renews the view."""
+        principal = request.terms.caller.principal
+        if self.catalog.await_start is None or not await self.catalog.await_start(name, principal):
+            return False
+        if self.catalog.prepare is not None:
+            await self.catalog.prepare(principal)
+        request.view = self.catalog.view(principal)
+        return True
 
     async def _call_promised(self, operation: Operation, ask: CallTool, request: RequestContext) -> Outcome:
         if self.promise_calls is not None:

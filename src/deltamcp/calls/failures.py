@@ -13,10 +13,11 @@ from msgspec import UNSET
 
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.context import MissingCapabilityError
+from deltamcp.dialects.dialect import Dialect
 from deltamcp.errors import FAULTS, Fault, MissingScopesError, PeerError, RemoteError, ToolErrorCode
 from deltamcp.results.content import server_error
 from deltamcp.stores.store import StoreUnreachableError
-from deltamcp.values import Caller, Failure, ToolResult
+from deltamcp.values import Caller, Failure, Outcome, Request, ToolResult
 
 logger = logging.getLogger("deltamcp")
 
@@ -131,3 +132,12 @@ def is_cancelled() -> bool:
     """Whether the current request was cancelled; False if a function raised CancelledError by itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def encode_response(dialect: Dialect, request: Request, outcome: Outcome, version: str) -> bytes:
+    """Returns the response with an outcome; if JSON cannot express the outcome, the response with a failure."""
+    try:
+        return dialect.write(request, outcome, version)
+    except ValueError as error:
+        logger.error("a result could not be written as JSON: %s", error)
+        return dialect.write(request, Failure(Fault.INTERNAL, "The result could not be written as JSON."), version)

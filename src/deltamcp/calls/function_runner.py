@@ -36,7 +36,7 @@ class FunctionRunner:
         self._session_seal = session_seal
         self._threads = Threads(limits.threads)
         self._closing_threads = Threads(limits.threads)
-        self._parts = PartQuotas(Quota(limits.response_bytes // 2, limits.account_share), limits.send_seconds)
+        self._parts = PartQuotas(Quota(limits.response_bytes, limits.account_share), limits.send_seconds)
         self._dependent_calls = asyncio.Semaphore(limits.calls)
         """Bounds the calls with dependencies, among them cancelled ones whose dependencies are not closed yet."""
         self._state = state

@@ -1,6 +1,6 @@
 """Answers to list requests: pages of tools, resources and prompts, tool definitions by name, and the manifest."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from deltamcp.calls.capabilities import Capabilities
@@ -10,6 +10,7 @@ from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.requested_root import accept_root
 from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.server_notices import NO_NOTICES
 from deltamcp.catalog.similar_names import MIN_SIMILARITY
 from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
@@ -19,6 +20,7 @@ from deltamcp.dialects.progressive_disclosure import MAX_NAMES
 from deltamcp.errors import Fault
 from deltamcp.runtime.computations import Computations
 from deltamcp.values import (
+    JSON,
     Answer,
     Definitions,
     Describe,
@@ -49,7 +51,10 @@ class Lists:
         search: OperationSearch,
         computations: Computations,
         observers: DisclosureObservers,
+        await_start: Callable[[str, RequestContext], Awaitable[bool]],
     ) -> None:
+        """`await_start` is as of `MetaCalls`."""
+        self._await_start = await_start
         self._search = search
         self._computations = computations
         self._observers = observers
@@ -85,7 +90,10 @@ class Lists:
         if len(ask.names) > MAX_NAMES:
             message = f"params.names takes at most {MAX_NAMES} names."
             return Failure(Fault.INVALID_PARAMS, message, {"maxNames": MAX_NAMES})
-        found = {name: request.view.definition(name, request.terms.result_shape) for name in ask.names}
+        found = _definitions(ask.names, request)
+        first_unknown = next((name for name, tool in found.items() if tool is None), None)
+        if first_unknown is not None and await self._await_start(first_unknown, request):
+            found = _definitions(ask.names, request)
         refused = refuse_withheld((name for name, tool in found.items() if tool is None), request)
         if refused is not None:
             return refused
@@ -93,8 +101,11 @@ class Lists:
         if unknown and ask.alone:
             return await self.unknown("tool", ask.names[0], request)
         if unknown:
-            message = f"There are no tools {', '.join(map(repr, unknown[:10]))}."
-            return Failure(Fault.NOT_FOUND, message, {"unknownNames": unknown})
+            notices = request.view.notices(request.terms.caller.principal)
+            told = {name: text for name in unknown if (text := request.view.absence(name) or notices.of(name))}
+            message = " ".join([f"There are no tools {', '.join(map(repr, unknown[:10]))}.", *told.values()])
+            data: dict[str, JSON] = {"unknownNames": unknown, **({"reasons": {**told}} if told else {})}
+            return Failure(Fault.NOT_FOUND, message, data)
         return Answer(Definitions(tuple(tool for name in ask.names if (tool := found[name])), ask.alone))
 
     async def list_manifest(self, ask: ListManifest, request: RequestContext) -> Outcome:
@@ -113,7 +124,8 @@ class Lists:
     async def unknown(self, kind: Literal["tool", "prompt", "template"], name: str, request: RequestContext) -> Failure:
         """Returns the failure of a request for an unknown name, with the most similar known names."""
         view = request.view
-        if absence := view.absence(name):
+        notices = view.notices(request.terms.caller.principal) if kind == "tool" else NO_NOTICES
+        if absence := view.absence(name) or notices.of(name):
             return Failure(Fault.NOT_FOUND, absence, {"name": name[:200]})
         await self._computations.take_turn(request.terms.caller.account)  # names are compared in up to 10 ms
         if request.terms.result_shape is ResultShape.MCP_LITE:
@@ -125,8 +137,12 @@ class Lists:
         }
         operation = view.find(name) if kind == "tool" else None
         nearest = [operation.name] if operation is not None else view.nearest_names(name[:200], items[kind])
-        message = f"There is no {kind} {name[:200]!r}.{did_you_mean(nearest)}"
+        message = "\n".join([f"There is no {kind} {name[:200]!r}.{did_you_mean(nearest)}", *notices.lines()])
         return Failure(Fault.NOT_FOUND, message, {"name": name[:200], "nearest": nearest})
+
+
+def _definitions(names: Sequence[str], request: RequestContext) -> dict[str, dict[str, JSON] | None]:
+    return {name: request.view.definition(name, request.terms.result_shape) for name in names}
 
 
 def _unknown_in_mcp_lite(kind: str, name: str, view: View) -> Failure:

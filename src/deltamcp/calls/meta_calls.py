@@ -1,7 +1,7 @@
 """Calls of meta-tools, which find, describe and run operations and return the rest of stored results."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog import discovery
-from deltamcp.catalog.execute_arguments import UnknownOperationError, parse_execute_arguments
+from deltamcp.catalog.execute_arguments import ExecuteArguments, UnknownOperationError, parse_execute_arguments
 from deltamcp.catalog.meta_tools import RUNNING_META_TOOLS, MetaTool
 from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.delivery.change_delivery import ChangeDelivery
@@ -47,8 +47,15 @@ class MetaCalls:
         computations: Computations,
         promise_calls: "Callable[[], PromiseCalls | None]",
         observers: DisclosureObservers,
+        await_start: Callable[[str, RequestContext], Awaitable[bool]],
     ) -> None:
-        """`promise_calls` returns what makes promises, where the server gives some."""
+        """
+        Args:
+            promise_calls: Returns what makes promises, where the server gives some.
+            await_start: Waits for the server that an unknown operation would be of, if that is starting; returns
+                whether the view of the request is a new one.
+        """
+        self._await_start = await_start
         self._search = search
         self._continuation = continuation
         self._changes = changes
@@ -79,11 +86,12 @@ class MetaCalls:
                 return Answer(await self._discover(ask.arguments, request))
             case MetaTool.GET_SCHEMA:
                 names, detail = discovery.parse_get_schema_arguments(ask.arguments)
-                finding, found = discovery.find_schemas(request.view, names), []
+                notices = request.view.notices(caller.principal)
+                finding, found = discovery.find_schemas(request.view, names, notices), []
                 for _ in names:
                     await self._computations.take_turn(caller.account)  # an unknown name takes up to 15 ms
                     found.append(next(finding))
-                text = discovery.schemas_text(request.view, found, detail)
+                text = discovery.schemas_text(request.view, found, detail, notices)
                 policy, origin = request.view.resolved_policy, _origin(meta, request)
                 return Answer(await self._continuation.first_reply(ResultData(text), policy, caller, origin))
             case MetaTool.CONTINUE:
@@ -112,24 +120,29 @@ class MetaCalls:
 
     async def _discovery_text(self, request: RequestContext, arguments: dict[str, JSON]) -> str:
         view, discover = request.view, discovery.parse_discover_arguments(arguments)
-        caller = request.terms.caller.account
+        caller, notices = request.terms.caller.account, view.notices(request.terms.caller.principal)
         if discover.category:
             await self._computations.take_turn(caller)  # an unknown one is compared with all of them
         if not discover.queries:
-            return await self._computations.run(caller, lambda work: discovery.listing_text(view, discover, work))
+            return await self._computations.run(
+                caller, lambda work: discovery.listing_text(view, discover, work, notices)
+            )
         names = discovery.searched_names(view, discover)
         limit = discover.cursor + discovery.MAX_HITS + 1
         found = await self._search.find(view, discover.queries, limit, names, caller)
-        return discovery.hits_text(view, {query: hits[discover.cursor :] for query, hits in found.items()}, discover)
+        found = {query: hits[discover.cursor :] for query, hits in found.items()}
+        missing = self._search.missing_names(view, discover.queries)
+        return discovery.hits_text(view, found, discover, notices, missing)
 
     async def _execute(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
-            operation, params, fields, root, repair = parse_execute_arguments(request.view, ask.arguments)
+            operation, params, fields, root, repair = await self._parse_execute_arguments(ask.arguments, request)
         except UsageError as error:
             self._tool_calls.observe_unknown(ask.arguments.get("operation"), request)
             if isinstance(error, UnknownOperationError):
                 await self._computations.take_turn(request.terms.caller.account)
-                raise UsageError(discovery.unknown_operation_text(request.view, error.name)) from None
+                notices = request.view.notices(request.terms.caller.principal)
+                raise UsageError(discovery.unknown_operation_text(request.view, error.name, notices)) from None
             raise
         except MissingScopesError as error:
             refused = missing_scopes(error, request.terms.caller)
@@ -156,6 +169,19 @@ class MetaCalls:
         if not note or not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
             return outcome
         return Answer(add_notes(outcome.value, [note]))
+
+    async def _parse_execute_arguments(self, arguments: dict[str, JSON], request: RequestContext) -> ExecuteArguments:
+        """Parses the arguments; if the operation would be that of a server that is starting, waits for that.
+
+        Raises:
+            UsageError, MissingScopesError: as of `parse_execute_arguments`.
+        """
+        try:
+            return parse_execute_arguments(request.view, arguments)
+        except UnknownOperationError as error:
+            if not await self._await_start(error.name, request):
+                raise
+        return parse_execute_arguments(request.view, arguments)
 
 
 def _origin(meta: MetaTool, request: RequestContext) -> ResultOrigin:

@@ -42,6 +42,12 @@ class OperationSearch:
         self._embeddings = _Embeddings(catalog, embedder, weight) if embedder is not None else None
         self._building: dict[OperationIndex, asyncio.Future[SearchIndex]] = {}
 
+    def missing_names(self, view: View, queries: Sequence[str]) -> dict[str, str]:
+        """Returns the names in queries that no operation has; none where an embedder finds what has another name."""
+        if self._embeddings is not None:
+            return {}
+        return {query: name for query in queries if (name := view.missing_name(query))}
+
     async def find(
         self, view: View, queries: list[str], limit: int, names: Set[str], caller: Hashable
     ) -> dict[str, list[FoundOperation]]:

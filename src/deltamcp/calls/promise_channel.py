@@ -4,19 +4,18 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 
-from deltamcp.context import ProgressReport
-from deltamcp.errors import InputDeclinedError
+from deltamcp.context import Channel, ProgressReport
 from deltamcp.stores.store import StoreError
-from deltamcp.values import JSON
 
 _PROGRESS_SECONDS = 0.5
 """The time between two changes of the record because of progress; what is reported meanwhile goes into the next."""
 
 
-class PromiseChannel:
+class PromiseChannel(Channel):
     """A `Channel` without a client. Close it when the call has ended."""
 
     takes_every_progress = True
+    unasked = "Nobody waits for this call, so that nobody can be asked in this way."
 
     def __init__(
         self,
@@ -30,21 +29,10 @@ class PromiseChannel:
         self._latest: ProgressReport | None = None
         self._writer: asyncio.Task[None] | None = None
 
-    async def notify(self, message: bytes) -> None:
-        """MCP has no notifications of calls whose client does not wait."""
-
     async def report(self, progress: ProgressReport) -> None:
         self._latest = progress
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write())
-
-    async def send_part(self, part: JSON) -> None:
-        """The whole result is redeemed."""
-
-    async def request(self, method: str, params: dict[str, JSON]) -> JSON:
-        raise InputDeclinedError("Nobody waits for this call, so that nobody can be asked in this way.")
-
-    async def detach(self) -> None: ...
 
     async def _write(self) -> None:
         while (latest := self._latest) is not None:

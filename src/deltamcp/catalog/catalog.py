@@ -15,6 +15,7 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.registration import source_line
 from deltamcp.catalog.resource import Resource
+from deltamcp.catalog.server_notices import NO_NOTICES, ServerNotices
 from deltamcp.catalog.view import SharedItems, View
 from deltamcp.catalog.withheld_operations import WithheldOperations
 from deltamcp.errors import ConfigurationError
@@ -72,6 +73,11 @@ class Catalog:
         """Finds the resource at a URI that is not listed to a principal, and that it was told of."""
         self.find_unlisted: Callable[[str, Principal], Resource | None] = lambda uri, principal: None
         """Finds the resource at a URI that is not listed to a principal, and that no template fits."""
+        self.notices: Callable[[Principal], ServerNotices] = lambda principal: NO_NOTICES
+        """Returns what a principal is told of servers behind this one that cannot be used now."""
+        self.await_start: Callable[[str, Principal], Awaitable[bool]] | None = None
+        """Waits for the server behind this one that an unknown operation would be of, if that is starting; returns
+        whether the operation may be known now."""
         self.declares_completions = False
         """Whether items may complete their arguments themselves."""
         self.declared_kinds: frozenset[Kind] = frozenset()
@@ -279,6 +285,7 @@ class Catalog:
             self.completions,
             lambda uri, principal: self.find_mentioned(uri, principal),
             lambda uri, principal: self.find_unlisted(uri, principal),
+            lambda principal: self.notices(principal),
         )
         return View(
             visible,

@@ -1,6 +1,7 @@
 """The meta-tools `discover` and `get_schema`: parses their arguments and writes their answers."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import NamedTuple
 
 from deltamcp import tokens
@@ -9,6 +10,7 @@ from deltamcp.catalog.clean_text import json_text, visible_line
 from deltamcp.catalog.meta_tools import MAX_QUERIES, MAX_SCHEMAS, DetailLevel, MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.parameter_text import deepest_names, has_parameter, name_text
+from deltamcp.catalog.server_notices import NO_NOTICES, ServerNotices
 from deltamcp.catalog.view import FoundOperation, View, did_you_mean
 from deltamcp.errors import UsageError
 from deltamcp.values import JSON
@@ -82,31 +84,75 @@ def searched_names(view: View, arguments: DiscoverArguments) -> Set[str]:
     return {operation.name for operation in _operations_in(view, arguments.category)}
 
 
-def hits_text(view: View, found: Mapping[str, Sequence[FoundOperation]], arguments: DiscoverArguments) -> str:
+def hits_text(
+    view: View,
+    found: Mapping[str, Sequence[FoundOperation]],
+    arguments: DiscoverArguments,
+    notices: ServerNotices = NO_NOTICES,
+    missing: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Writes search hits: good ones a line each, weak ones by id only; several queries under a heading each.
 
     Args:
         found: The hits of each query from the cursor on; one more than `MAX_HITS` tells that there is a next page.
+        notices: Of servers that cannot be used, those that the queries name or that have one of the hits come first.
+        missing: The names in queries that no operation has, by query.
     """
+    shown = (hit.operation.id for hits in found.values() for hit in hits[:MAX_HITS])
+    about = {id_.partition(".")[0] for id_ in shown if "." in id_}.union(*map(notices.categories_in, found))
+    return "\n".join([*notices.lines(about), _hits_text(view, found, arguments, notices, missing)])
+
+
+def _hits_text(
+    view: View,
+    found: Mapping[str, Sequence[FoundOperation]],
+    arguments: DiscoverArguments,
+    notices: ServerNotices,
+    missing: Mapping[str, str],
+) -> str:
     more = any(len(hits) > MAX_HITS and not hits[MAX_HITS].is_weak for hits in found.values())
     cursor = f'cursor="{arguments.cursor + MAX_HITS}"'
     shown: dict[str, Operation] = {}
     if len(found) == 1:
-        [hits] = found.values()
+        [(query, hits)] = found.items()
         if not hits:
             return "No more fit." if arguments.cursor else f"Nothing fits. {_other_words_hint(view)}"
-        lines = _query_lines(view, hits, arguments, MAX_HITS, shown)
+        lines = [
+            *_heading_lines(query, hits, arguments, notices, missing),
+            *_query_lines(view, hits, arguments, MAX_HITS, shown),
+        ]
         hints = [*_run_hints(view, shown), *_omission_hint(view, lines)]
         return "\n".join([*lines, *hints, *([f"More: {cursor}."] if more else [])])
     lines = []
     for query, hits in found.items():
         heading = json_text(query[:MAX_HEADING_CHARS] + "…" * (len(query) > MAX_HEADING_CHARS))
         lines.append(f"{heading}:" if hits else f"{heading}: nothing fits.")
+        lines += _heading_lines(query, hits, arguments, notices, missing)
         lines += _query_lines(view, hits, arguments, MAX_SIGNATURES_EACH, shown)
     lines += [*_run_hints(view, shown), *_omission_hint(view, lines)]
     if not all(found.values()):
         lines.append(_other_words_hint(view))
     return "\n".join([*lines, *([f"More: one query alone with {cursor}."] if more else [])])
+
+
+def _heading_lines(
+    query: str,
+    hits: Sequence[FoundOperation],
+    arguments: DiscoverArguments,
+    notices: ServerNotices,
+    missing: Mapping[str, str],
+) -> list[str]:
+    """Says before hits that they are probably not what was meant; nothing if they may be."""
+    if not hits or arguments.cursor:
+        return []
+    are_weak = all(hit.is_weak for hit in hits[:MAX_HITS])
+    named = notices.categories_in(query)
+    if named and not any(hit.operation.id.partition(".")[0] in named for hit in hits):
+        return ["Of others:"]
+    if name := missing.get(query):
+        found = "only weak matches" if are_weak else "similar"
+        return [f"Nothing is named {json_text(name[:MAX_HEADING_CHARS])}; {found}:"]
+    return ["No good match, only weak ones:"] if are_weak else []
 
 
 def _query_lines(
@@ -119,8 +165,7 @@ def _query_lines(
     """Writes the hits of one query, those in `shown` by id only, and adds to `shown` what it describes."""
     hits = hits[:MAX_HITS]
     lines: list[str] = []
-    if hits and all(hit.is_weak for hit in hits) and not arguments.cursor:
-        lines.append("No good match, only weak ones:")
+    if all(hit.is_weak for hit in hits) and not arguments.cursor:
         described, named = hits[:max_lines], hits[max_lines:]
     else:
         described = [hit for hit in hits if not hit.is_weak][:max_lines]
@@ -168,18 +213,34 @@ def _other_words_hint(view: View) -> str:
     return f"Try other words, or {view.meta_tool_name(MetaTool.DISCOVER)}() for all {view.directory.size} operations."
 
 
-def listing_text(view: View, arguments: DiscoverArguments, work: Work) -> str:
-    """Writes the overview, or the operations of a category.
+def listing_text(view: View, arguments: DiscoverArguments, work: Work, notices: ServerNotices = NO_NOTICES) -> str:
+    """Writes the overview, or the operations of a category, and what is wrong with the servers that would have them.
 
     Raises:
         UsageError: there is no such category.
         WorkLimitError: the whole tree has too many operations.
     """
-    if arguments.detail is DetailLevel.FULL:
+    about = {notices.category_of(arguments.category)} if arguments.category and notices else None
+    told = notices.lines(about) if notices and not arguments.cursor else []
+    try:
+        if arguments.detail is not DetailLevel.FULL:
+            return "\n".join([_listing_text(view, arguments), *told])
         category = view.directory.category_at(arguments.category)
         if category is None:
             raise UsageError(_unknown_category_text(view, arguments.category))
-        return json_text({"operations": category.json_tree(work)})
+    except UsageError:
+        if told:
+            raise UsageError(told[0]) from None
+        raise
+    unusable: dict[str, JSON] = {name: text for name, text in notices.texts.items() if about is None or name in about}
+    return json_text({"operations": category.json_tree(work), **({"unusable": unusable} if unusable else {})})
+
+
+def _listing_text(view: View, arguments: DiscoverArguments) -> str:
+    """
+    Raises:
+        UsageError: there is no such category.
+    """
     if not view.operations:
         return "There are no operations yet."
     if not arguments.category and arguments.detail is None:
@@ -253,7 +314,7 @@ class RequestedSchema(NamedTuple):
     path: str
 
 
-def find_schemas(view: View, names: list[str]) -> Iterator[RequestedSchema | str]:
+def find_schemas(view: View, names: list[str], notices: ServerNotices = NO_NOTICES) -> Iterator[RequestedSchema | str]:
     """Finds each operation, one at each step; a text with the nearest names stands for one that does not exist.
 
     Raises:
@@ -261,10 +322,15 @@ def find_schemas(view: View, names: list[str]) -> Iterator[RequestedSchema | str
     """
     view.withheld.check(name for name in names if view.find(name) is None)
     for name in names:
-        yield _find_schema(view, name)
+        yield _find_schema(view, name, notices)
 
 
-def schemas_text(view: View, found: Iterable[RequestedSchema | str], detail: DetailLevel) -> str:
+def schemas_text(
+    view: View,
+    found: Iterable[RequestedSchema | str],
+    detail: DetailLevel,
+    notices: ServerNotices = NO_NOTICES,
+) -> str:
     """Describes what `find_schemas` found.
 
     Raises:
@@ -273,17 +339,21 @@ def schemas_text(view: View, found: Iterable[RequestedSchema | str], detail: Det
     found = list(found)
     if not any(isinstance(one, RequestedSchema) for one in found):
         raise UsageError(" ".join(map(str, found)))
+    described = {one.operation.id: one.operation for one in found if isinstance(one, RequestedSchema)}
+    told = {id_: notices.of(id_) for id_ in described if notices.of(id_)}
     if detail is DetailLevel.SCHEMA:
         details = [
-            operation_details(one.operation) if isinstance(one, RequestedSchema) else {"error": one} for one in found
+            {**operation_details(one.operation), **({"notice": line} if (line := told.get(one.operation.id)) else {})}
+            if isinstance(one, RequestedSchema)
+            else {"error": one}
+            for one in found
         ]
         return json_text(details if len(details) > 1 else details[0])
     texts = "\n\n".join(_schema_text(one, detail) if isinstance(one, RequestedSchema) else one for one in found)
-    described = {one.operation.id: one.operation for one in found if isinstance(one, RequestedSchema)}
-    return "\n".join([texts, *_run_hints(view, described)])
+    return "\n".join([texts, *dict.fromkeys(told.values()), *_run_hints(view, described)])
 
 
-def _find_schema(view: View, name: str) -> RequestedSchema | str:
+def _find_schema(view: View, name: str, notices: ServerNotices) -> RequestedSchema | str:
     """Finds an operation by its id, or by its id and the path of a parameter: `mail.send.body.message`.
 
     Returns a text with the nearest names if there is no such operation, or if it has no such parameter.
@@ -300,7 +370,7 @@ def _find_schema(view: View, name: str) -> RequestedSchema | str:
             return _unknown_parameter_text(view, operation, path)
         id_, dot, segment = id_.rpartition(".")
         path = f"{segment}.{path}"
-    return unknown_operation_text(view, name)
+    return unknown_operation_text(view, name, notices)
 
 
 def _unknown_parameter_text(view: View, operation: Operation, path: str) -> str:
@@ -329,10 +399,19 @@ def operation_details(operation: Operation) -> dict[str, JSON]:
     return {**details, "examples": operation.examples} if operation.examples else details
 
 
-def unknown_operation_text(view: View, name: str) -> str:
-    """Writes the answer to an unknown name: the nearest names, and the operations of the category it would be in."""
-    if absence := view.absence(name):
+def unknown_operation_text(view: View, name: str, notices: ServerNotices = NO_NOTICES) -> str:
+    """Writes the answer to an unknown name: the nearest names, and the operations of the category it would be in.
+
+    If a server that cannot be used would have it, that is the answer.
+    """
+    if absence := view.absence(name) or notices.of(name):
         return absence
+    if notices:
+        return "\n".join([_unknown_operation_text(view, name), *notices.lines()])
+    return _unknown_operation_text(view, name)
+
+
+def _unknown_operation_text(view: View, name: str) -> str:
     near = view.nearest_ids(name[:200])
     hint = did_you_mean(near)
     parent = name[:200].replace("/", ".").rpartition(".")[0]

@@ -16,6 +16,7 @@ from deltamcp.catalog.operation import Operation, normalize_id
 from deltamcp.catalog.operation_resources import OperationResources
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
+from deltamcp.catalog.server_notices import NO_NOTICES, ServerNotices
 from deltamcp.catalog.similar_names import SimilarNames
 from deltamcp.catalog.uri_template import LooseUriTemplate
 from deltamcp.catalog.withheld_operations import WithheldOperations
@@ -48,6 +49,7 @@ class SharedItems(msgspec.Struct, frozen=True):
     completions: Mapping[tuple[str, str, str], Completer] = {}
     find_mentioned: Callable[[str, Principal], Resource | None] = lambda uri, principal: None
     find_unlisted: Callable[[str, Principal], Resource | None] = lambda uri, principal: None
+    notices: Callable[[Principal], ServerNotices] = lambda principal: NO_NOTICES
 
 
 class OperationIndex(Protocol):
@@ -126,6 +128,15 @@ class View:
         """Returns why something of this name or id is not offered; empty if there is no such reason."""
         absences = self._shared_items.absences
         return absences.get(name) or absences.get(name.replace("/", ".")) or "" if absences else ""
+
+    def notices(self, principal: Principal) -> ServerNotices:
+        """Returns what a principal is told of servers behind this one that cannot be used now."""
+        return self._shared_items.notices(principal)
+
+    def missing_name(self, query: str) -> str:
+        """Returns the word of a query that names what is wanted and that no operation has; empty if there is none."""
+        index = self.index.search_index()
+        return index.missing_name(query, None if len(self.operations) == len(index) else self.operations.keys())
 
     @property
     def templates(self) -> Mapping[str, Resource]:

@@ -15,7 +15,7 @@ from deltamcp.client.links.link import ClientLink, message_limits
 from deltamcp.client.links.received_size import DEFAULT_MAX_BYTES
 from deltamcp.client.links.token_source import TokenSource, make_token_source
 from deltamcp.client.lists import ServerLists
-from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo
+from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo, known_choice
 from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.part_reader import PartReader
@@ -69,10 +69,12 @@ class DeltaClient:
             callbacks.roots is not None,
             "sender" in options,
         )
+        known = known_choice(options.get("known_protocol", "")) if profile.protocol_choice == "auto" else "auto"
         self._connector = Connector(
             self._endpoint.label,
             self._link_factories(),
             profile,
+            profile if known == "auto" else profile.choose_protocol(known),
             callbacks,
             self._receive_notification,
             options.get("start_timeout", 30.0),

@@ -16,7 +16,7 @@ from deltamcp.client.callbacks import ClientCallbacks, RequestSender
 from deltamcp.client.connection import ClientConnection, OnNotification, OnProgress
 from deltamcp.client.links.link import ClientLink, RefusedForNowError
 from deltamcp.client.links.token_source import UserNeededError
-from deltamcp.client.negotiation import ClientProfile, ServerInfo, negotiate
+from deltamcp.client.negotiation import ClientProfile, IntroductionRefusedError, ServerInfo, negotiate
 from deltamcp.errors import (
     ClientError,
     ConnectionLostError,
@@ -49,6 +49,7 @@ class Connector:
         label: str,
         link_factories: Sequence[Callable[[], ClientLink]],
         profile: ClientProfile,
+        likely_profile: ClientProfile,
         callbacks: ClientCallbacks,
         on_notification: OnNotification,
         start_seconds: float,
@@ -59,11 +60,13 @@ class Connector:
         Args:
             label: the server's name in error messages.
             link_factories: make the links to try, the likeliest first.
+            likely_profile: `profile`, or with the protocol that the server spoke before; a failure forgets it.
             start_seconds: how long starting the server and negotiating may take.
             timeout: how long a request may take that gives no timeout of its own; None for the default.
             reconnects: whether requests replace a lost connection; else `open` does, and nobody else.
         """
-        self._label, self._link_factories, self._profile = label, link_factories, profile
+        self._label, self._link_factories = label, link_factories
+        self._chosen_profile, self._profile = profile, likely_profile
         self._callbacks, self._on_notification = callbacks, on_notification
         self._start_seconds, self.timeout = start_seconds, timeout
         self._connection: ClientConnection | None = None
@@ -314,14 +317,31 @@ class Connector:
         """
         try:
             async with asyncio.timeout(self._start_seconds):
-                return await self._connect_with_retries()
+                return await self._connect_as_known()
         except TimeoutError:
+            self._profile = self._chosen_profile
             raise UnreachableError(
                 f"{self._label} did not introduce itself within {self._start_seconds:g} s; is it an MCP server, or "
                 "does it need longer?"
             ) from None
         except (ConnectionLostError, HttpStatusError) as error:
             raise UnreachableError(str(error)) from None
+
+    async def _connect_as_known(self) -> ClientConnection:
+        """Begins in the era that the server had before; a server that refuses that is probed, one that fails next time.
+
+        Raises:
+            UnreachableError, ConnectionLostError: the server cannot be reached.
+        """
+        try:
+            return await self._connect_with_retries()
+        except UnauthorizedError:
+            raise
+        except (UnreachableError, ConnectionLostError) as error:
+            is_known, self._profile = self._profile != self._chosen_profile, self._chosen_profile
+            if not is_known or not isinstance(error, IntroductionRefusedError | HttpStatusError):
+                raise
+        return await self._connect_with_retries()
 
     async def _connect_with_retries(self) -> ClientConnection:
         """Tries again after answers such as HTTP 503, which do not say which protocol the server speaks."""
@@ -352,7 +372,7 @@ class Connector:
             for make in others if self._profile.protocol_choice in ("auto", "handshake") else ():
                 with suppress(UnreachableError, ConnectionLostError):
                     connection = await self._open_connection(make(), self._profile.choose_protocol("handshake"))
-                    self._link_factories = [make]
+                    self._link_factories, self._chosen_profile = [make], self._profile
                     return connection
             raise
 

@@ -34,6 +34,10 @@ _MAX_COMPARED, _MAX_NAME_CHARS = 10_000, 200
 """How many names, and how long ones, the client compares with a name that does not exist."""
 
 
+_MAX_REASON_CHARS = 500
+"""Of what a server says of a tool that it does not have now."""
+
+
 class ServerLists:
     """The lists of one server."""
 
@@ -105,7 +109,7 @@ class ServerLists:
                 await self._describe([name for name in dict.fromkeys(names) if not self.is_valid(name)])
         except UnknownToolError as error:
             await self._refresh_index()  # for the names to suggest
-            raise self._unknown_tool_error(error.tool) from None
+            raise self._unknown_tool_error(error.tool, error.reason) from None
         return [self._require_definition(name) for name in names]
 
     @property
@@ -151,7 +155,9 @@ class ServerLists:
             except PeerError as error:
                 unknown = error.data.get("unknownNames") if isinstance(error.data, dict) else None
                 if isinstance(unknown, list) and unknown:
-                    raise self._unknown_tool_error(str(unknown[0])) from None
+                    reasons: Any = error.data.get("reasons") if isinstance(error.data, dict) else None
+                    reason = reasons.get(unknown[0]) if isinstance(reasons, dict) else None
+                    raise self._unknown_tool_error(str(unknown[0]), str(reason or "")) from None
                 raise
             total.add(jsonrpc.encode(result))
             tools = result.get("tools")
@@ -171,7 +177,10 @@ class ServerLists:
             raise self._unknown_tool_error(name)
         return definition
 
-    def _unknown_tool_error(self, name: str) -> "UnknownToolError":
+    def _unknown_tool_error(self, name: str, reason: str = "") -> "UnknownToolError":
+        """`reason` is the server's, if it says why it does not have the tool now."""
+        if reason:
+            return UnknownToolError(name, f"{name} cannot be called now. {reason[:_MAX_REASON_CHARS]}", reason)
         from rapidfuzz import process
 
         listed = [tool.name for tool in self._tool_cache.index or ()]
@@ -321,6 +330,6 @@ class ServerLists:
 class UnknownToolError(ClientError):
     """The server has no tool of this name."""
 
-    def __init__(self, tool: str, message: str) -> None:
+    def __init__(self, tool: str, message: str, reason: str = "") -> None:
         super().__init__(message)
-        self.tool = tool
+        self.tool, self.reason = tool, reason

@@ -115,6 +115,17 @@ class ClientProfile(Struct, frozen=True):
         )
 
 
+class IntroductionRefusedError(UnreachableError):
+    """The server answered `initialize` with an error, or with a protocol that is not known here."""
+
+
+def known_choice(protocol: str) -> ProtocolChoice:
+    """Returns how to begin with a server that spoke a protocol before; to be asked is no burden to a modern server."""
+    if versions.is_delta_mcp(protocol):
+        return "delta-mcp"
+    return "handshake" if protocol in versions.HANDSHAKE else "auto"
+
+
 class _NegotiatedProtocol(Struct, frozen=True):
     """The result of one negotiation; `negotiate` applies it to the connection."""
 
@@ -145,7 +156,7 @@ async def _negotiate_protocol(connection: ClientConnection, profile: ClientProfi
     if isinstance(found, _NegotiatedProtocol):
         return found
     if profile.protocol_choice == "modern":
-        raise UnreachableError(f"{label} does not speak MCP {versions.MODERN[0]}: {found}")
+        raise IntroductionRefusedError(f"{label} does not speak MCP {versions.MODERN[0]}: {found}")
     return await _initialize(connection, profile, label, dialect.is_delta_refusal(found))
 
 
@@ -236,7 +247,7 @@ async def _initialize(
     try:
         result = await connection.request("initialize", params, {}, dialect=dialect.UNNEGOTIATED)
     except PeerError as error:
-        raise UnreachableError(f"{label} refused the introduction: {str(error)[:300]}") from None
+        raise IntroductionRefusedError(f"{label} refused the introduction: {str(error)[:300]}") from None
     version = result.get("protocolVersion")
     codec = JSON_CODEC
     if isinstance(version, str) and as_delta and versions.is_delta_mcp(version):
@@ -250,7 +261,9 @@ async def _initialize(
     elif version in versions.HANDSHAKE:
         agreed = dialect.handshake_dialect(str(version))
     else:
-        raise UnreachableError(f"{label} speaks {version!r:.40}, which is no revision of MCP that is known here.")
+        raise IntroductionRefusedError(
+            f"{label} speaks {version!r:.40}, which is no revision of MCP that is known here."
+        )
     await connection.notify("notifications/initialized", {}, agreed)
     server = _server_info(result, _name_and_version(result.get("serverInfo")), Era.HANDSHAKE, str(version))
     return _NegotiatedProtocol(server, agreed, codec)

@@ -22,6 +22,9 @@ class ClientOptions(TypedDict, total=False):
     allow no other."""
     encoding: Encoding
     """The encoding of messages if the server agrees, `json` by default. It saves bytes on the wire, not tokens."""
+    known_protocol: str
+    """The protocol that the server spoke when it was last seen, as `ServerInfo.protocol` has it. With `auto` the
+    client then asks a server of an earlier era nothing that it does not know, unless that has failed."""
     progressive: bool
     """False to not declare Delta-MCP's extension; the server then answers as it answers any other client."""
     deltas: bool

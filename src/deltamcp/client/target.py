@@ -195,7 +195,7 @@ class InProcessServer(Struct, frozen=True):
 
     def make_link(self, limits: Limits) -> "ClientLink":
         from deltamcp.client.links.memory import MemoryLink
-        from deltamcp.transports.stdio import DUPLEXES
+        from deltamcp.transports.stdio.server import DUPLEXES
 
         return MemoryLink(self.engine, limits, DUPLEXES["mcp-lite" if self.is_lite else "mcp"])
 

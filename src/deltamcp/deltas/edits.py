@@ -6,7 +6,6 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
-from deltamcp.deltas.prefix import common_prefix_length
 from deltamcp.deltas.root import canonical_bytes
 from deltamcp.values import JSON
 from deltamcp.work import Work
@@ -20,6 +19,18 @@ _CHARS_PER_STEP = 24
 _MAX_FULL_NAME = 12
 _MIN_SHORTENED = 6
 """Characters that a shortened name has at least."""
+
+
+def common_prefix_length(base: str, new: str) -> int:
+    """Return how many characters both strings begin with."""
+    low, high = 0, min(len(base), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if base.startswith(new[:middle]):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 class InvalidDeltaError(ValueError):

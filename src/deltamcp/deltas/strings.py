@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 
 from deltamcp.deltas.alignment import Effort, Run, Stretch, align, gaps
-from deltamcp.deltas.edits import END, Hunk, LineEdits, Splices
-from deltamcp.deltas.prefix import common_prefix_length
+from deltamcp.deltas.edits import END, Hunk, LineEdits, Splices, common_prefix_length
 
 _MIN_STRING_CHARS = 24
 """Characters of the shortest string that is edited in parts; a shorter one is replaced."""

@@ -19,7 +19,7 @@ from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
 
-_FORMAT = 4
+_FORMAT = 5
 """The number of this form of the files; a change of `CachedCatalogue` or `UpstreamCatalogue` needs another."""
 _MAX_BYTES = 256 * 1024 * 1024
 _MAX_LINES = 16

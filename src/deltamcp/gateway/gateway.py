@@ -16,15 +16,17 @@ from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.resource import MAX_URI_CHARS
+from deltamcp.catalog.server_notices import ServerNotices
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.delivery.kept_results import KeptResults
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.catalogue_cache import CatalogueCache, StoredContentLines
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway_instructions import gateway_instructions
+from deltamcp.gateway.item_names import ascii_segment, distinct_segments
 from deltamcp.gateway.known_catalogues import KnownCatalogues
 from deltamcp.gateway.ledger.ledger import Ledger
-from deltamcp.gateway.own_offer import OwnOffer, SharedOffer
+from deltamcp.gateway.own_offer import OwnOffer, SharedOffer, declared_kinds
 from deltamcp.gateway.principal_catalogues import OwnList, PrincipalCatalogues
 from deltamcp.gateway.resource_subscriptions import ResourceSubscriptions
 from deltamcp.gateway.trust.approvals import Approvals
@@ -32,7 +34,7 @@ from deltamcp.gateway.trust.principal_review import PrincipalReviews
 from deltamcp.gateway.trust.quarantine import AdmittedItems, Quarantine, check_withheld, item_names
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamItems, UpstreamOffer, log_in_operations
 from deltamcp.gateway.upstream_resources import ResourceClaims, UnlistedResources, UpstreamResource
-from deltamcp.gateway.upstream_status import status_resource, upstream_figures
+from deltamcp.gateway.upstream_status import STARTING, status_resource, upstream_figures, usability_notice
 from deltamcp.limits import Limits
 from deltamcp.promises.runner import QUEUE_MODULES
 from deltamcp.runtime.change_hub import Change, OwnChange
@@ -142,6 +144,7 @@ class Gateway:
             self._claims,
             status,
             self.server.items.make_catalog,
+            self._notices,
         )
         self._items: list[Item] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -232,6 +235,8 @@ class Gateway:
                 self.server.engine.catalog.content_lines = StoredContentLines(self._cache_folder)
                 self.server.engine.catalog.find_unlisted = self._unlisted.find
                 self.server.engine.catalog.find_mentioned = self._claims.find_mentioned
+                self.server.engine.catalog.notices = self._notices
+                self.server.engine.catalog.await_start = self._await_start
                 if self._logins:
                     self._tell_principals_apart()
                 await self._offer()
@@ -295,6 +300,48 @@ class Gateway:
             return self._known.get(name)
         return self._principals.catalogue(name, principal)
 
+    def _notices(self, principal: Principal) -> ServerNotices:
+        """Returns what a principal is told of upstreams that it cannot use now."""
+        texts = {}
+        for name, upstream in self.upstreams.items():
+            is_own = principal is not LOCAL and name in self._logins and self._principals is not None
+            fault = self._principals.fault(name, principal) if is_own and self._principals else self._known.fault(name)
+            log_in = f"log_in_{self._login_segments.get(name, '')}"
+            known = None if self._known.is_untried(name) else self._known_to(name, principal)
+            text = usability_notice(upstream, known, fault, principal, log_in)
+            if text:
+                texts[self._segments[name]] = text
+        return ServerNotices(texts, is_only_server=len(self.upstreams) == 1)
+
+    @functools.cached_property
+    def _segments(self) -> dict[str, str]:
+        """The categories that operations of upstreams have, or would have, by the names of those."""
+        return dict(zip(self.upstreams, distinct_segments([*self.upstreams], reserved=("index",)), strict=True))
+
+    @functools.cached_property
+    def _login_segments(self) -> dict[str, str]:
+        return dict(zip(self._logins, distinct_segments([*self._logins], segment=ascii_segment), strict=True))
+
+    async def _await_start(self, operation: str, principal: Principal) -> bool:
+        """Waits for the upstream that an unknown operation would be of, if that is starting, as long as a call may
+        take; returns whether it has started or failed."""
+        notices = self._notices(principal)
+        category = notices.category_of(operation)
+        if notices.texts.get(category) != STARTING:
+            return False
+        config = next(one for one in self._config.upstreams if self._segments[one.name] == category)
+        is_own = principal is not LOCAL and config.name in self._logins and self._principals is not None
+        timeout = config.settings.timeout
+        try:
+            async with asyncio.timeout(config.settings.start_seconds if timeout is None else timeout):
+                if is_own and self._principals is not None:
+                    await self._principals.wait_for(config.name, principal)
+                else:
+                    await self._known.wait_for(config.name)
+        except TimeoutError:
+            return False
+        return True
+
     @contextlib.asynccontextmanager
     async def _following_approvals(self) -> AsyncIterator[None]:
         """Offers what the user approves meanwhile, withdraws what the user rejects, and tells of imitations."""
@@ -348,7 +395,7 @@ class Gateway:
         if principal is LOCAL or (upstream.has_logins and upstream.login_of(principal) is LOCAL):
             await self._known.compare(config.name)
             self._quarantine.check_request(config, method, params)
-            return True
+            return upstream.is_compared
         if upstream.has_logins and self._principals is not None:
             check_withheld(await self._principals.compare(config.name, principal), method, params)
             return True
@@ -404,7 +451,7 @@ class Gateway:
                 return
             self.server.items.set_absences(prepared.admitted.absences)
             catalog = self.server.engine.catalog
-            catalog.declared_kinds = frozenset().union(*(offer.catalogue.kinds for offer in offers))
+            catalog.declared_kinds = declared_kinds(offers, len(self.upstreams))
             catalog.declares_completions = any("completions" in offer.catalogue.capabilities for offer in offers)
             self._unlisted.upstreams = [offer.upstream for offer in offers if Kind.RESOURCES in offer.catalogue.kinds]
             catalog.instructions = gateway_instructions(prepared.instructions)

@@ -5,12 +5,15 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
-from deltamcp.errors import DeltaError, UpstreamError
+from deltamcp.errors import DeltaError, UnreachableError, UpstreamError
 from deltamcp.gateway.catalogue_cache import CatalogueCache
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.trust.quarantine import Quarantine
+from deltamcp.gateway.trust.quarantine import Quarantine, not_comparable
+from deltamcp.runtime.repeated_warnings import RepeatedWarnings
+from deltamcp.upstreams.logins.login_upstream import MissingLoginError
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.upstreams.upstream_client import NotReadyError
 from deltamcp.values import Kind
 
 _FETCH_SECONDS = 120.0
@@ -58,7 +61,12 @@ class KnownCatalogues:
         self._on_announcement = on_announcement
         self._max_age_seconds = max_age_seconds
         self._catalogues: dict[str, UpstreamCatalogue] = {}
+        self._faults: dict[str, str] = {}
+        """Why upstreams could not be asked for their lists when that was last tried."""
+        self._warnings = {config.name: RepeatedWarnings() for config in configs}
         self._unseen: set[str] = set()
+        self._untried = {config.name for config in configs}
+        """The upstreams of which nothing is known, nor why."""
         self._announced: dict[str, set[Kind]] = {config.name: set() for config in configs}
         self._due = {config.name: asyncio.Event() for config in configs}
         self._fetched = {config.name: asyncio.Event() for config in configs}
@@ -71,6 +79,19 @@ class KnownCatalogues:
         """Returns what an upstream lists, as far as is known."""
         return self._catalogues.get(name)
 
+    def fault(self, name: str) -> str:
+        """Returns why the lists of an upstream could not be had when that was last tried; empty if they could."""
+        return self._faults.get(name, "")
+
+    def is_untried(self, name: str) -> bool:
+        """Returns whether it is still to come whether an upstream lists what it has."""
+        return name in self._untried
+
+    async def wait_for(self, name: str) -> None:
+        """Waits until an upstream that is untried has listed what it has, or failed."""
+        if name in self._untried:
+            await self._fetched[name].wait()
+
     def load(self) -> None:
         """Reads what is known from disk. An upstream that is to be asked soon is marked as due."""
         for config in self._configs:
@@ -82,6 +103,8 @@ class KnownCatalogues:
             self._unseen.add(config.name)
         elif cached.catalogue is not None:
             self._catalogues[config.name] = cached.catalogue
+            self._untried.discard(config.name)
+            self._upstreams[config.name].remember_protocol(cached.catalogue.protocol)
             if cached.review is not None:
                 self._quarantine.recall(config, cached.catalogue, cached.review)
         is_old = cached is None or cached.catalogue is None or cached.age > self._max_age_seconds
@@ -103,11 +126,7 @@ class KnownCatalogues:
                 return
             self._due[name].clear()
             if not await self._refresh(self._config(name)):
-                raise UpstreamError(
-                    f"The server {name} behind this operation does not list what it has, so that nobody can say "
-                    "whether it is what was approved; try again later.",
-                    retryable=True,
-                )
+                raise UpstreamError(not_comparable(name), retryable=True)
 
     def note_announcement(self, name: str, kind: Kind) -> None:
         """Has `on_announcement` called after the next fetch if an upstream announced a change that changed nothing."""
@@ -175,20 +194,37 @@ class KnownCatalogues:
         """Fetches and offers the lists of an upstream; returns whether that succeeded. Others are not affected."""
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
-                catalogue = await self._upstreams[config.name].fetch_catalogue()
+                fetched = await self._upstreams[config.name].fetch_catalogue()
+                known = self._catalogues.get(config.name)
+                catalogue = fetched if known is None else fetched.with_lists_of(known)
                 began = asyncio.get_running_loop().time()
                 await self._quarantine.review(config, catalogue)
             await self._replace(config, catalogue)
             self._seconds[config.name] = asyncio.get_running_loop().time() - began
         except (DeltaError, TimeoutError) as error:
-            logger.warning("%s does not list what it has: %s", config.name, error or "it took too long.")
+            text = str(error) or "it took too long."
+            self._faults[config.name] = text
+            if isinstance(error, MissingLoginError) or not isinstance(error, UnreachableError | NotReadyError):
+                self._warn(config.name, f"{config.name} does not list what it has: {text}")
             return False
         except Exception:
             logger.exception("%s: what it lists cannot be offered", config.name)
+            self._faults[config.name] = "what it lists cannot be offered"
             return False
         finally:
             self._fetched[config.name].set()
+            self._untried.discard(config.name)
+        self._faults.pop(config.name, None)
+        if not catalogue.faults:
+            self._warnings[config.name].clear()
+        for kind, fault in catalogue.faults.items():
+            self._warn(config.name, f"{config.name} does not list its {kind}: {fault}")
         return True
+
+    def _warn(self, name: str, text: str) -> None:
+        warning = self._warnings[name].add(text)
+        if warning is not None:
+            logger.warning("%s", warning)
 
     async def _replace(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> None:
         announced, self._announced[config.name] = self._announced[config.name], set()
@@ -205,6 +241,7 @@ class KnownCatalogues:
                     raise
             elif announced:
                 self._on_announcement(announced)
-        self._upstreams[config.name].note_comparison()
+        if "tools" not in catalogue.faults:  # else a call of a tool is not compared with anything
+            self._upstreams[config.name].note_comparison()
         review = self._quarantine.last_review(config)
         await asyncio.to_thread(self._cache.store, config.name, config.entry, catalogue, review)

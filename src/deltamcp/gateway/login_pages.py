@@ -19,10 +19,9 @@ from deltamcp.auth.resource_server import ResourceServer
 from deltamcp.client.oauth.token_storage import MemoryStorage
 from deltamcp.context import Context
 from deltamcp.errors import UnauthorizedError
-from deltamcp.transports import asgi_messages
-from deltamcp.transports.asgi_messages import Receive, Scope, Send
-from deltamcp.transports.cookies import read_cookie
-from deltamcp.transports.open_pages import AsgiApp
+from deltamcp.transports.http import asgi
+from deltamcp.transports.http.asgi import Receive, Scope, Send, read_cookie
+from deltamcp.transports.http.pages import AsgiApp
 from deltamcp.upstreams.logins.browser_login import BrowserLogin
 from deltamcp.values import Principal
 
@@ -126,7 +125,7 @@ class LoginPages:
         elif scope["method"] == "POST":
             await self._start(found, scope, send)
         else:
-            await asgi_messages.respond(send, 405, b"", ((b"allow", b"GET, POST"),))
+            await asgi.respond(send, 405, b"", ((b"allow", b"GET, POST"),))
 
     async def _ask_to_start(self, found: _OpenLogin, scope: Scope, send: Send) -> None:
         notice = (await found.login.page()).notice
@@ -196,7 +195,7 @@ class LoginPages:
         await own_login.wait()
         assert self._auth is not None, "there is a login of its own only with it"
         token = await own_login.access.token()
-        address = asgi_messages.client_address(scope)
+        address = asgi.client_address(scope)
         principal = await self._auth.authenticate(Credentials(f"Bearer {token}", scope, address))
         if not isinstance(principal, Principal) or principal.key != found.principal.key:
             found.login.cancel()
@@ -224,9 +223,9 @@ async def _show(
     send: Send, status: int, title: str, text: str, more: str = "", headers: Iterable[tuple[bytes, bytes]] = ()
 ) -> None:
     page = _PAGE.format(title=html.escape(title), text=html.escape(text), more=more)
-    await asgi_messages.respond(send, status, page.encode(), (*_HEADERS, *headers))
+    await asgi.respond(send, status, page.encode(), (*_HEADERS, *headers))
 
 
 async def _redirect(send: Send, url: str) -> None:
     """Sends the browser to a page that an authorization server named, which the client has checked."""
-    await asgi_messages.respond(send, 303, b"", (*_HEADERS, (b"location", url.encode())))
+    await asgi.respond(send, 303, b"", (*_HEADERS, (b"location", url.encode())))

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.remote_items import RemoteResource
+from deltamcp.catalog.server_notices import ServerNotices
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.gateway_instructions import gateway_instructions
 from deltamcp.gateway.principal_catalogues import OwnLists
@@ -15,7 +16,7 @@ from deltamcp.gateway.trust.review import INSTRUCTIONS, Verdict
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamItems, UpstreamOffer
 from deltamcp.gateway.upstream_resources import ResourceClaims, UnlistedResources
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.values import Kind
+from deltamcp.values import Kind, Principal
 
 _PLACES: Mapping[str, tuple[str, ...]] = {
     "tool": ("/tools",),
@@ -48,11 +49,13 @@ class OwnOffer:
         claims: ResourceClaims,
         status: RemoteResource,
         make_catalog: Callable[[Sequence[Item]], Catalog],
+        notices: Callable[[Principal], ServerNotices],
     ) -> None:
         """
         Args:
             gateway_items: The gateway's own, which everybody has.
             make_catalog: Returns a catalogue of items.
+            notices: Returns what a principal is told of upstreams that cannot be used now.
         """
         self._configs = configs
         self._upstreams = upstreams
@@ -61,6 +64,7 @@ class OwnOffer:
         self._claims = claims
         self._status = status
         self._make_catalog = make_catalog
+        self._notices = notices
         self.shared = SharedOffer()
 
     def make(self, lists: OwnLists) -> Catalog:
@@ -83,11 +87,12 @@ class OwnOffer:
                     absences[name] = f"{name} {ABSENCES[verdict]}"
         catalog = self._make_catalog([*items, *self._gateway_items])
         catalog.absences.update(absences)
-        catalog.declared_kinds = frozenset().union(*(offer.catalogue.kinds for offer in offers))
+        catalog.declared_kinds = declared_kinds(offers, len(self._configs))
         catalog.declares_completions = any("completions" in offer.catalogue.capabilities for offer in offers)
         having = [offer.upstream for offer in offers if Kind.RESOURCES in offer.catalogue.kinds]
         catalog.find_unlisted = UnlistedResources(self._claims, self._status, having).find
         catalog.find_mentioned = self._claims.find_mentioned
+        catalog.notices = self._notices
         texts = {offer.config.name: self._instructions(offer, shared, lists) for offer in offers}
         catalog.instructions = gateway_instructions(texts)
         return catalog
@@ -115,6 +120,15 @@ class OwnOffer:
             return set()
         found = compare_tools({offer.config.name: offer.catalogue.tools for offer in offers}).imitations
         return {ItemKey("tool", one.upstream, one.tool) for one in found if one.upstream in strict}
+
+
+def declared_kinds(offers: Sequence[UpstreamOffer], upstream_count: int) -> frozenset[Kind]:
+    """Returns the kinds of lists that a gateway says it has.
+
+    It has tools if an upstream is not known yet: clients that are told of no tools never ask for any.
+    """
+    unknown = {Kind.TOOLS} if len(offers) < upstream_count else set[Kind]()
+    return frozenset(unknown).union(*(offer.catalogue.kinds for offer in offers))
 
 
 def _verdict(withheld: Mapping[str, Verdict] | None, key: ItemKey) -> Verdict | None:

@@ -68,6 +68,8 @@ class _Fetch:
         """A fetch that requests wait for."""
         self.has_ended = asyncio.Event()
         """Set when it has succeeded or failed for the first time."""
+        self.fault = ""
+        """Why it failed, if it did."""
         self.ended_at = 0.0
         self.retry_at: float | None = None
         """When it may be tried again, if it failed."""
@@ -138,6 +140,17 @@ class PrincipalCatalogues:
         own = self._anybody if principal is ANONYMOUS else self._owns.get(principal.owner)
         found = None if own is None else own.lists.get(name)
         return None if found is None else found.catalogue
+
+    def fault(self, name: str, principal: Principal) -> str:
+        """Returns why the lists of an upstream could not be had for a principal when that was last tried."""
+        own = self._owns.get(principal.owner)
+        return "" if own is None else own.fetches[name].fault
+
+    async def wait_for(self, name: str, principal: Principal) -> None:
+        """Waits until an upstream has listed what it has for a principal, or failed."""
+        own = self._owns.get(principal.owner)
+        if own is not None:
+            await own.fetches[name].has_ended.wait()
 
     def of(self, principal: Principal) -> Catalog:
         """Returns what a principal is offered; what nobody lacks, if nothing is known of it."""
@@ -297,16 +310,24 @@ class PrincipalCatalogues:
             async with asyncio.timeout(_FETCH_SECONDS):
                 fetch = functools.partial(self._upstreams[name].fetch_catalogue, own.principal)
                 catalogue = await fetch()
+                if "tools" in catalogue.faults:
+                    raise UpstreamError(catalogue.faults["tools"])
+                if name in own.lists:
+                    catalogue = catalogue.with_lists_of(own.lists[name].catalogue)
                 withheld = await self._reviews.review(config, own.principal, catalogue, fetch)
             found = await asyncio.to_thread(_own_list, catalogue, withheld)
         except MissingLoginError:
             pass  # it has no lists until its user logs in
         except (DeltaError, StoreError, TimeoutError) as error:
-            logger.info("%s does not list what it has for a user: %s", name, error or "it took too long.")
+            text = str(error) or "it took too long."
+            own.fetches[name].fault = text
+            logger.info("%s does not list what it has for a user: %s", name, text)
             return False
         except Exception:
             logger.exception("%s: what it lists for a user cannot be offered", name)
+            own.fetches[name].fault = "what it lists cannot be offered"
             return False
+        own.fetches[name].fault = ""
         self._replace(own, name, found)
         self._upstreams[name].note_comparison(own.principal)
         return True

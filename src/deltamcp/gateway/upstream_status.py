@@ -1,6 +1,7 @@
 """What the servers behind a gateway are doing now: a resource for people, and figures for the page of metrics."""
 
 import datetime
+import re
 from collections.abc import Callable, Collection
 
 from deltamcp.catalog.remote_items import RemoteResource
@@ -9,11 +10,14 @@ from deltamcp.runtime.figures import Key
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.upstreams.upstream_state import Phase, UpstreamState
-from deltamcp.values import JSON, LOCAL, Principal, RawResult
+from deltamcp.values import ANONYMOUS, JSON, LOCAL, Principal, RawResult
 from deltamcp.wire import jsonrpc
 
 STATUS_URI = "delta-mcp://gateway/upstreams"
 _ERROR_FOR_OTHERS = "It was lost or did not start; the gateway's log says why."
+_ASK_LOG = "; the gateway's log says why"
+_END = re.compile(r"ended (?:with|by) (exit code \d+|signal \d+)(?:: |[.]?$)")
+STARTING = "still starting; a call waits for it"
 _LIST_ITEM: dict[str, JSON] = {
     "uri": STATUS_URI,
     "name": "upstreams",
@@ -47,6 +51,45 @@ def status_resource(
     return RemoteResource(read, _LIST_ITEM)
 
 
+def usability_notice(
+    upstream: Upstream, catalogue: UpstreamCatalogue | None, fault: str, principal: Principal, log_in: str
+) -> str:
+    """Says in a few words why an upstream cannot be used by a principal now; empty if it can, as far as is known.
+
+    Only the local user is told what a server wrote or where it is.
+
+    Args:
+        catalogue: What it is known to list to the principal.
+        fault: Why it could not be asked for that.
+        log_in: The name of the tool by which users log in there.
+    """
+    state, is_operator = upstream.state_for(principal), principal is LOCAL
+    if upstream.lacks_login(principal):
+        if upstream.login_of(principal) is ANONYMOUS:
+            return "needs a login, and this gateway does not know who calls"
+        return f"not logged in: call {log_in}" if principal is not ANONYMOUS else "its operator is not logged in"
+    has_failed = state.phase is Phase.BACKING_OFF or (state.phase is Phase.STARTING and state.failures > 0)
+    if has_failed:
+        what = "needs a login" if state.wants_login else "not running"
+        return f"{what}: {_short(state.last_reason)}" if is_operator and state.last_reason else f"{what}{_ASK_LOG}"
+    fault = fault or ("" if catalogue is None else catalogue.faults.get("tools", ""))
+    if fault:
+        return (
+            f"does not list its tools: {upstream.secrets.redact(fault)}"
+            if is_operator
+            else f"does not list its tools{_ASK_LOG}"
+        )
+    return STARTING if catalogue is None and state.phase is not Phase.CLOSED else ""
+
+
+def _short(reason: str) -> str:
+    """Returns `exit code 1, ImportError: ...` for `ended with exit code 1: ImportError: ...`, without advice."""
+    found = _END.match(reason)
+    if found is None:
+        return reason.partition("; give one")[0]
+    return f"{found[1]}{', ' if reason[found.end() :] else ''}{reason[found.end() :]}"
+
+
 def _describe(state: UpstreamState, catalogue: UpstreamCatalogue | None, is_operator: bool) -> dict[str, JSON]:
     """Returns a state for whoever may read resources: without the number of the process.
 
@@ -69,6 +112,8 @@ def _describe(state: UpstreamState, catalogue: UpstreamCatalogue | None, is_oper
         described["lastError"] = state.last_error if is_operator else _ERROR_FOR_OTHERS
     if catalogue is not None and catalogue.left_out:
         described["leftOut"] = {**catalogue.left_out}
+    if catalogue is not None and catalogue.faults:
+        described["notListed"] = {**catalogue.faults} if is_operator else [*catalogue.faults]
     return described
 
 

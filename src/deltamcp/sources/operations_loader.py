@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import importlib
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -29,7 +30,6 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.computations import Computations
-from deltamcp.sources import python
 from deltamcp.sources.http import HttpService
 from deltamcp.sources.mcp import McpUpstream
 from deltamcp.values import JSON
@@ -250,7 +250,7 @@ class _OperationBuilder:
                 call = functools.partial(upstream.call, tool, repeatable=_is_repeatable(entry), timeout=entry.timeout)
                 return Operation(_wrap_upstream(call), Context, declared=declared, **options)
             case PythonHandler(ref):
-                function = python.resolve(ref)
+                function = resolve_function(ref)
             case HandlerByName(name):
                 function = self._function(name)
         with registration(function, f"functions={{{entry.name!r}: {{}}}}", may_yield=True):
@@ -363,3 +363,37 @@ def _wrap_upstream(call: Function) -> Function:
 def _is_repeatable(entry: OperationEntry) -> bool:
     """Returns whether a call may be sent again after its server was lost: it only reads, or is idempotent."""
     return any(entry.annotations.get(hint) is True for hint in ("readOnlyHint", "idempotentHint"))
+
+
+def resolve_function(ref: str) -> Callable[..., Any]:
+    """Imports the module of `package.module:function` and returns the function, which may be `Class.method`.
+
+    Raises:
+        ConfigurationError: the function does not exist, or its module cannot be imported.
+    """
+    module_name, separator, qualified_name = ref.partition(":")
+    if not (module_name and separator and qualified_name):
+        raise ConfigurationError(f"The handler {ref!r} must be of the form package.module:function.")
+    try:
+        target: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise _import_error(module_name, error) from error
+        raise ConfigurationError(f"There is no module {error.name} for the handler {ref}; is it installed?") from error
+    except Exception as error:
+        raise _import_error(module_name, error) from error
+    for name in qualified_name.split("."):
+        try:
+            target = getattr(target, name)
+        except AttributeError as error:
+            raise ConfigurationError(
+                f"The module {module_name} has no {qualified_name} for the handler {ref}."
+            ) from error
+    if not callable(target):
+        raise ConfigurationError(f"The handler {ref} must be a function; it is of type {type(target).__name__}.")
+    function: Callable[..., Any] = target
+    return function
+
+
+def _import_error(module_name: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(f"The module {module_name} could not be imported: {type(error).__name__}: {error}")

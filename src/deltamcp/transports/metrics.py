@@ -16,16 +16,55 @@ from deltamcp.calls.engine import Engine
 from deltamcp.calls.observers import ObservedCall
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.figures import BUCKETS, FigureFolder, Figures, Histogram, Key, Snapshot
-from deltamcp.transports import asgi_messages
-from deltamcp.transports.asgi_messages import WHOLE_RESPONSE, Receive, Scope, Send
-from deltamcp.transports.open_pages import OpenPages
+from deltamcp.transports.http import asgi
+from deltamcp.transports.http.asgi import WHOLE_RESPONSE, Receive, Scope, Send
+from deltamcp.transports.http.pages import OpenPages
 from deltamcp.transports.quota import HttpQuotas
-from deltamcp.transports.shared_page import SharedPage
 from deltamcp.values import Failure
 from deltamcp.version import VERSION
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
+from collections.abc import Hashable
+
+from deltamcp.runtime.turns import LoopTurns
+
+PAGE_SECONDS = 1.0
+"""How old a page may be before the next one is made for whoever asks."""
+_PAGES_AT_ONCE = 4
+"""The pages that begin to be sent in one iteration of the event loop; to copy a megabyte to a socket takes 1 ms."""
+
+
+class SharedPage:
+    """One page, for anybody."""
+
+    def __init__(self, begin: Callable[[], Callable[[], bytes]], clock: Callable[[], float] = time.monotonic) -> None:
+        """
+        Args:
+            begin: Reads what the page shows, on the event loop; what it returns writes the page, in a thread.
+        """
+        self._begin = begin
+        self._clock = clock
+        self._turns = LoopTurns(_PAGES_AT_ONCE)
+        self._begun_at = 0.0
+        self._page: asyncio.Task[bytes] | None = None
+
+    async def read(self, account: Hashable) -> bytes:
+        """Returns the page; accounts that wait for it get it in turn."""
+        page = self._page
+        if page is None or (page.done() and self._is_old(page)):
+            self._begun_at = self._clock()
+            page = self._page = asyncio.get_running_loop().create_task(self._make())
+        body = await asyncio.shield(page)
+        await self._turns.take(account)
+        return body
+
+    def _is_old(self, page: "asyncio.Task[bytes]") -> bool:
+        return page.cancelled() or page.exception() is not None or self._clock() >= self._begun_at + PAGE_SECONDS
+
+    async def _make(self) -> bytes:
+        return await asyncio.to_thread(self._begin())
+
 
 METRICS_PATH = "/metrics"
 UNKNOWN_OPERATION = "(unknown)"
@@ -192,12 +231,12 @@ class Metrics:
     async def show_page(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the figures of all processes, as they were within the last second, to whoever asks."""
         if scope["method"] not in ("GET", "HEAD"):
-            await asgi_messages.respond(send, 405, b"", [(b"allow", b"GET, HEAD")])
+            await asgi.respond(send, 405, b"", [(b"allow", b"GET, HEAD")])
             return
         accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
         asked = _OPENMETRICS if any(one.partition(";")[0].strip() == _OPENMETRICS for one in accept.split(",")) else ""
         _, content_type = self._exposition.choose_encoder(asked)
-        body = await self._pages[asked].read(asgi_messages.client_address(scope))
+        body = await self._pages[asked].read(asgi.client_address(scope))
         headers = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})  # at once: the pieces would be copies
@@ -207,7 +246,7 @@ class Metrics:
         if scope["type"] == "http" and scope["path"] == METRICS_PATH:
             await self.show_page(scope, receive, send)
         elif scope["type"] == "http":
-            await asgi_messages.respond(send, 404, b"")
+            await asgi.respond(send, 404, b"")
 
     def _begin_page(self, accept: str) -> Callable[[], bytes]:
         encode, _ = self._exposition.choose_encoder(accept)

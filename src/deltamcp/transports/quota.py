@@ -14,6 +14,9 @@ UNREAD = Failure(
 UNREAD_PARTS = "Too many large parts of results are unread by this client; read them first."
 """Why a call fails whose parts exceed `response_bytes`."""
 
+SHUTTING_DOWN = Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
+"""The outcome of a call that the end of the server cancels."""
+
 REQUESTS_AT_ONCE = 32
 """The requests that begin in one iteration of the event loop, in some 3 ms; a thousand connections may send theirs at
 once, which would take 100 ms."""

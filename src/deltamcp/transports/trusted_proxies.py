@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.transports.asgi_messages import Headers, Scope
+from deltamcp.transports.http.asgi import Headers, Scope
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Hop = tuple[str, str]

@@ -60,6 +60,9 @@ class WaitingCaller:
         return request_owner(self._context)
 
     async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
+        own = self._messages.own_answer(method, self._context.terms)
+        if own is not None:
+            return own
         question = self._messages.question(method, params, self._context.terms)
         try:
             if self._deadline is None:

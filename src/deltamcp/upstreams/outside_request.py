@@ -1,6 +1,6 @@
 """What an upstream asks and logs while it performs no request of a caller."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 
 from deltamcp.errors import FAULTS, Fault, InputDeclinedError, PeerError
 from deltamcp.runtime.local_sessions import LocalSessions
@@ -17,27 +17,25 @@ class OutsideRequest:
         self,
         messages: RelayedMessages,
         sessions: Callable[[], LocalSessions] = LocalSessions,
-        roots: Sequence[str] = (),
     ) -> None:
         """
         Args:
             messages: Passes on what the upstream sends for people to read.
             sessions: Returns the sessions of the local user.
-            roots: The folders that the operator names, as URIs, where no client can be asked for them.
         """
-        self._messages, self._sessions, self._roots = messages, sessions, roots
+        self._messages, self._sessions = messages, sessions
 
     async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
         session = self._sessions().only
-        if method == "roots/list" and session is not None and "roots" in session.capabilities:
+        if method != "roots/list":
+            raise PeerError(FAULTS[Fault.INVALID_PARAMS].handshake, "No request is open, so there is nobody to ask.")
+        if session is not None and "roots" in session.capabilities:
             try:
                 answer = await session.request(method, params)
             except InputDeclinedError as error:
                 raise PeerError(0, str(error)) from None
             return answer if isinstance(answer, dict) else {"roots": []}
-        if method == "roots/list" and self._roots:
-            return {"roots": [{"uri": root} for root in self._roots]}
-        raise PeerError(FAULTS[Fault.INVALID_PARAMS].handshake, "No request is open, so there is nobody to ask.")
+        return self._messages.own_roots()
 
     def log(self, params: dict[str, JSON]) -> None:
         shown = self._messages.log(params)

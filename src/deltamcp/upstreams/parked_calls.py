@@ -67,6 +67,9 @@ class ParkedCall:
     # What the upstream sends meanwhile
 
     async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
+        own = self._messages.own_answer(method, self._terms)
+        if own is not None:
+            return own
         request = self._messages.question(method, params, self._terms)
         self._count += 1
         key = f"{CAPABILITY[method]}-{self._count}"

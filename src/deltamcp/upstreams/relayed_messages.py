@@ -6,7 +6,7 @@ further line of it with `|`, so that nothing an upstream sends can look like our
 
 import re
 import uuid
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from deltamcp.catalog.clean_text import clean, visible_line
@@ -46,14 +46,26 @@ def request_owner(context: Context) -> Hashable:
 class RelayedMessages:
     """Passes on what one upstream sends for people to read: with its name, without credentials, nothing hidden."""
 
-    def __init__(self, name: str, credentials: Secrets, *, redacts_data: bool = False) -> None:
+    def __init__(
+        self, name: str, credentials: Secrets, *, redacts_data: bool = False, roots: Sequence[str] = ()
+    ) -> None:
         """
         Args:
+            roots: The folders that the operator names, as URIs, where no client can be asked for them.
             credentials: What of the upstream's entry nobody is told.
             redacts_data: Whether that holds for addresses to open and for what models are asked, too.
         """
         shown = visible_line(name)[:_MAX_NAME_CHARS].translate({ord("["): "(", ord("]"): ")"})
         self._name, self._credentials, self._redacts_data = shown, credentials, redacts_data
+        self._roots = roots
+
+    def own_roots(self) -> dict[str, JSON]:
+        """Returns the answer to `roots/list` for a client that has none: the upstream was told that it may ask."""
+        return {"roots": [{"uri": root} for root in self._roots]}
+
+    def own_answer(self, method: str, terms: Terms) -> dict[str, JSON] | None:
+        """Returns the answer to what an upstream of the handshake era asks, where its caller cannot be asked that."""
+        return self.own_roots() if method == "roots/list" and "roots" not in terms.capabilities else None
 
     def question(self, method: str, params: Mapping[str, JSON], terms: Terms) -> InputRequest:
         """Returns a question of the upstream for a client, with all that the upstream wrote.

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from deltamcp.catalog import prose
+from deltamcp.catalog.clean_text import visible_line
 from deltamcp.context import Context
 from deltamcp.errors import (
     ArgumentsError,
     ClientError,
     ConnectionLostError,
     DeadlineError,
+    DeltaError,
     PeerError,
     RemoteError,
     UnreachableError,
@@ -48,11 +51,15 @@ logger = logging.getLogger("deltamcp")
 _MAX_SENDS = 3
 """How often a request is sent that may be sent again after a loss."""
 _MAX_ERROR_CHARS = 500
+_MAX_REASON_CHARS = 160
+"""Of the reason why it does not run."""
 _MAX_ERROR_STEPS = 100_000
 """The work of a search for secrets in the data of an error; data that takes more is left out."""
 _MAX_MESSAGE_CHARS = 32_000
 """What is passed on of the message of an error."""
 _ABANDON_SECONDS = 5.0
+_TOOLS_SECONDS, _LIST_SECONDS, _LATE_LIST_SECONDS = 45.0, 20.0, 2.0
+"""How long an upstream may take to list its tools; any other list; and one that it did not list in time before."""
 _SHORTEST_TTL_SECONDS = 60.0
 """How often the lists of a server that runs are fetched again, at the most, because it says that they are outdated."""
 _AGAIN = "try again later."
@@ -94,7 +101,7 @@ class Upstream:
             computations: Searches large results for them.
             parked_calls: Where calls wait for answers of their callers; those of all upstreams of a server.
             local_sessions: Returns the sessions of the local user, who is told what it sends outside of calls.
-            roots: As of `OutsideRequest`.
+            roots: As of `RelayedMessages`.
             options_for: Returns options of the `DeltaClient` that differ by principal, such as credentials; each
                 principal then has a connection of its own.
             options: Further options of the `DeltaClient`.
@@ -109,11 +116,14 @@ class Upstream:
         self._redact = self.secrets.redact
         self._redacts_results = redacts_results
         self._computations = computations or Computations(Limits().work_steps)
-        self._messages = RelayedMessages(name, self.secrets.credentials, redacts_data=redacts_results)
-        options["sender"] = OutsideRequest(self._messages, local_sessions, roots)
+        self._messages = RelayedMessages(name, self.secrets.credentials, redacts_data=redacts_results, roots=roots)
+        options["sender"] = OutsideRequest(self._messages, local_sessions)
+
+        self._known_protocol = ""
 
         def make_client(principal: Principal) -> UpstreamClient:
-            own = dict(options) if options_for is None else {**options, **options_for(principal)}
+            known = {"known_protocol": self._known_protocol}
+            own = {**options, **known} if options_for is None else {**options, **known, **options_for(principal)}
             if principal is not LOCAL and options_for is None:  # all have the lists of the local user
                 return UpstreamClient(name, entry, settings, self._redact, guard, **own)
             receive = functools.partial(self._receive_change, principal)
@@ -140,6 +150,8 @@ class Upstream:
         self._open_calls: Counter[str] = Counter()
         """By the owners of those who called."""
         self._fetches: Counter[str] = Counter()
+        self._late_lists: set[str] = set()
+        """The lists that did not come in time when they were last fetched."""
         self._expiries: dict[str, asyncio.TimerHandle] = {}
         self._subscriptions: dict[str, _Subscriptions] = {}
         """By the owner of the connection that has them."""
@@ -162,6 +174,15 @@ class Upstream:
     def state_for(self, principal: Principal) -> UpstreamState:
         """Returns the state as a principal may know it."""
         return self.state
+
+    def lacks_login(self, principal: Principal) -> bool:
+        """Returns whether a principal has to log in, as far as is known."""
+        return False
+
+    def remember_protocol(self, protocol: str) -> None:
+        """Has first connections begin with the protocol that the server spoke when it was last seen."""
+        self._known_protocol = protocol
+        self._clients.local.remember_protocol(protocol)
 
     def start(self) -> None:
         """Begins to start the server, if it is not there, and does not wait for it."""
@@ -208,11 +229,11 @@ class Upstream:
             what_to_do = _AGAIN if repeatable else _CHECK if lost.maybe_done else f"the call had no effect; {_AGAIN}"
             raise self._failure(f"ended before it answered; {what_to_do}") from None
         except NotReadyError as error:
-            raise self._failure(
-                f"is started again after failures; try again in {max(1, round(error.seconds))} s."
-            ) from None
+            when = f"try again in {max(1, round(error.seconds))} s."
+            raise self._failure(f"is started again after failures{_reason(connection, context)}; {when}") from None
         except UnreachableError:
-            raise self._failure(f"did not start, or cannot be reached; {_AGAIN}") from None
+            told = _reason(connection, context)
+            raise self._failure(f"did not start, or cannot be reached{told}; {_AGAIN}") from None
         except ArgumentsError as error:
             raise UpstreamError(self._redact(str(error))[:_MAX_ERROR_CHARS]) from None
         except ClientError as error:
@@ -404,17 +425,7 @@ class Upstream:
             with connection.kept():
                 client = await connection.ready()
                 life = connection.life
-                server = client.server
-                has = server.capabilities.keys()
-                listed = UpstreamCatalogue(
-                    server.raw,
-                    server.protocol,
-                    await client.fetch_tools() if "tools" in has else [],
-                    await client.resources() if "resources" in has else [],
-                    await client.templates() if "resources" in has else [],
-                    await client.prompts() if "prompts" in has else [],
-                    ids={**client.operation_ids},
-                )
+                listed = await self._fetch_lists(client)
                 connection.listed_life = life
                 self._await_expiry(principal, connection, client)
             return await asyncio.to_thread(listed.of_operations().within_bounds().without, self.secrets.credentials)
@@ -422,6 +433,50 @@ class Upstream:
             self._fetches[principal.owner] -= 1
             if not self._fetches[principal.owner]:
                 del self._fetches[principal.owner]
+
+    async def _fetch_lists(self, client: "DeltaClient") -> UpstreamCatalogue:
+        """Fetches all lists at once. One that fails, or takes too long, is not in the way of the others.
+
+        Raises:
+            ClientError, PeerError, UpstreamError: there is no list that could be had.
+        """
+        has = client.server.capabilities.keys()
+        fetches: dict[str, tuple[str, Callable[[], Awaitable[list[dict[str, JSON]]]]]] = {
+            "tools": ("tools", client.fetch_tools),
+            "resources": ("resources", client.resources),
+            "templates": ("resources", client.templates),
+            "prompts": ("prompts", client.prompts),
+        }
+        offered = {kind: fetch for kind, (capability, fetch) in fetches.items() if capability in has}
+        fetching = (self._fetch_list(kind, fetch) for kind, fetch in offered.items())
+        found = dict(zip(offered, await asyncio.gather(*fetching, return_exceptions=True), strict=True))
+        problems = {kind: one for kind, one in found.items() if isinstance(one, BaseException)}
+        for problem in problems.values():
+            is_end = isinstance(problem, ConnectionLostError) and not client.is_connected
+            if is_end or len(problems) == len(found) or not isinstance(problem, DeltaError):
+                raise problem
+        faults = {kind: self._redact(str(problem))[:_MAX_ERROR_CHARS] for kind, problem in problems.items()}
+        lists: dict[str, Any] = {kind: one for kind, one in found.items() if kind not in problems}
+        ids = {**client.operation_ids} if "tools" in lists else {}
+        return UpstreamCatalogue(client.server.raw, client.server.protocol, **lists, ids=ids, faults=faults)
+
+    async def _fetch_list(
+        self, kind: str, fetch: Callable[[], Awaitable[list[dict[str, JSON]]]]
+    ) -> list[dict[str, JSON]]:
+        """
+        Raises:
+            ClientError, PeerError, UpstreamError: the list cannot be had.
+        """
+        seconds = _TOOLS_SECONDS if kind == "tools" else _LIST_SECONDS
+        seconds = _LATE_LIST_SECONDS if kind in self._late_lists and kind != "tools" else seconds
+        try:
+            async with asyncio.timeout(seconds):
+                listed = await fetch()
+        except TimeoutError:
+            self._late_lists.add(kind)
+            raise UpstreamError(f"It did not list its {kind} within {seconds:g} s.") from None
+        self._late_lists.discard(kind)
+        return listed
 
     def _await_expiry(self, principal: Principal, connection: UpstreamClient, client: "DeltaClient") -> None:
         """Tells when lists are outdated that were fetched just now, if the server still runs then."""
@@ -542,6 +597,12 @@ class Upstream:
             held.use.close()
         self._subscriptions.clear()
         await self._clients.close()
+
+
+def _reason(connection: UpstreamClient, context: Context) -> str:
+    """Says why a server does not run, to the user who started this process; it may have written that itself."""
+    reason = connection.state.last_reason if context.principal is LOCAL else ""
+    return f": {prose.cut(visible_line(reason), _MAX_REASON_CHARS).rstrip('.')}" if reason else ""
 
 
 class _Subscriptions:

@@ -44,6 +44,8 @@ class UpstreamCatalogue(Struct, frozen=True):
     prompts: list[dict[str, JSON]] = []
     left_out: dict[str, int] = {}
     """How many items are left out that the upstream lists, by list; see `within_bounds` and `without`."""
+    faults: dict[str, str] = {}
+    """Why a list could not be had, by list; the others are as they are."""
     ids: dict[str, str] = {}
     """The ids of its operations, by tool name, where an upstream of this library has others than the names."""
 
@@ -67,6 +69,13 @@ class UpstreamCatalogue(Struct, frozen=True):
     def instructions(self) -> str:
         text = self.about.get("instructions")
         return text if isinstance(text, str) else ""
+
+    def with_lists_of(self, known: "UpstreamCatalogue") -> "UpstreamCatalogue":
+        """Returns the catalogue with those lists as they were known before that could not be had."""
+        if not self.faults:
+            return self
+        ids = known.ids if "tools" in self.faults else self.ids
+        return replace(self, **{kind: getattr(known, kind) for kind in self.faults}, ids=ids)
 
     def of_operations(self) -> "UpstreamCatalogue":
         """Returns the catalogue without the resources that repeat the operations of an upstream of this library, or

@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from deltamcp.client.target import parse_target
-from deltamcp.errors import ClientError, DeltaError, UnreachableError
+from deltamcp.errors import ClientError, DeltaError, UnauthorizedError, UnreachableError
+from deltamcp.runtime.repeated_warnings import RepeatedWarnings
 from deltamcp.upstreams.backoff import RAN_WELL_SECONDS, wait_seconds
 from deltamcp.upstreams.stderr_lines import StderrLines
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("deltamcp")
 
+_NO_START = "cannot be started"
 _SHORT_SECONDS = 2.0
 """A request waits for a restart that is due so soon; if it is due later, the caller is told when to try again."""
 
@@ -63,7 +65,8 @@ class UpstreamClient:
         self._name, self._settings, self._redact = name, settings, redact
         if guard is not None:
             options["guard"] = guard
-        parse_target(entry)
+        self._label = parse_target(entry).label
+        self._warnings = RepeatedWarnings()
         self._entry, self._options = entry, options
         self.on_ready: Callable[[DeltaClient], None] = lambda client: None
         """Called whenever it has become ready."""
@@ -78,6 +81,7 @@ class UpstreamClient:
         self._wait_seconds = 0.0
         self._retry_at = 0.0
         self._last_error: str | None = None
+        self._wants_login = False
         self._change: asyncio.Task[None] | None = None
         """The start or stop under way."""
         self._restart_timer: asyncio.TimerHandle | None = None
@@ -86,6 +90,11 @@ class UpstreamClient:
         self._last_used = 0.0
         self.keeps_warm = settings.start == "ahead"
         """Whether it is started again when it is lost, though no request has come."""
+
+    def remember_protocol(self, protocol: str) -> None:
+        """Has the first connection begin with the protocol that the server spoke when it was last seen."""
+        if "_client" not in vars(self):
+            self._options["known_protocol"] = protocol
 
     @functools.cached_property
     def _client(self) -> "DeltaClient":
@@ -193,6 +202,8 @@ class UpstreamClient:
             failures=self._failures,
             retry_at=self._since + self._wait_seconds if self._phase is Phase.BACKING_OFF else None,
             last_error=self._last_error,
+            wants_login=self._wants_login,
+            last_reason=_reason((self._last_error or "").removeprefix(f"{self._label} ")),
         )
 
     # Changes of the phase
@@ -217,10 +228,14 @@ class UpstreamClient:
             if not isinstance(error, DeltaError):
                 logger.exception("%s: it could not be started", self._name)
             if self._advance(Event.FAILED):
+                self._wants_login = isinstance(error, UnauthorizedError)
                 self._back_off(str(error))
             return
+        self._wants_login = False
         if not self._advance(Event.STARTED):
             return
+        if self._warnings.count > 1:
+            logger.info("%s: it runs again, after %d failures.", self._name, self._warnings.count)
         loop = asyncio.get_running_loop()
         self.life += 1
         self._ready_at = self._last_used = loop.time()
@@ -236,6 +251,7 @@ class UpstreamClient:
         if self._advance(Event.LOST):
             if asyncio.get_running_loop().time() - self._ready_at >= RAN_WELL_SECONDS:
                 self._failures = 0
+                self._warnings.clear()
             self._back_off(reason)
 
     def _back_off(self, reason: str) -> None:
@@ -245,7 +261,9 @@ class UpstreamClient:
         loop = asyncio.get_running_loop()
         self._retry_at = loop.time() + seconds
         _cancel(self._idle_timer)
-        logger.warning("%s: %s It is started again %s.", self._name, self._last_error, _when(seconds))
+        warning = self._warnings.add(self._last_error)
+        if warning is not None:
+            logger.warning("%s: %s It is started again %s.", self._name, warning, _when(seconds))
         if self.keeps_warm:
             self._restart_timer = loop.call_later(seconds, self.start)
 
@@ -293,6 +311,11 @@ class UpstreamClient:
                 await asyncio.wait([self._change])
         if "_client" in vars(self):  # only then was it ever started
             await self._client.__aexit__(None, None, None)
+
+
+def _reason(text: str) -> str:
+    """Returns why a server does not run, without its command line, and without advice to who wrote that."""
+    return _NO_START if text.startswith(_NO_START) else text.partition("; is it an MCP server")[0]
 
 
 def _cancel(*timers: asyncio.TimerHandle | None) -> None:

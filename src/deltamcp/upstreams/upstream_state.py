@@ -81,3 +81,7 @@ class UpstreamState(Struct, frozen=True, kw_only=True):
     """How many principals have a process or a connection of their own."""
     last_error: str | None = None
     """Why it was last lost or did not start."""
+    last_reason: str = ""
+    """The same without the words that name the server or its program."""
+    wants_login: bool = False
+    """Whether it did not start because it wants a token that nobody has."""

@@ -12,7 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, DeadlineError, PeerError
-from deltamcp.transports.grpc_messages import SERVICE, lite_messages
+from deltamcp.transports.grpc.messages import SERVICE, lite_messages
 
 DETAILS_KEY = "grpc-status-details-bin"
 

@@ -7,7 +7,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from deltamcp import Limits
 from deltamcp.client.links import grpc_messages
-from deltamcp.transports.grpc_messages import lite_messages
+from deltamcp.transports.grpc.messages import lite_messages
 from deltamcp.values import Response
 
 MESSAGES = lite_messages()

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from deltamcp.catalog.search import fields
-from deltamcp.catalog.search.services import QUERY_CONCEPTS
+from deltamcp.catalog.search.services import QUERY_CONCEPTS, SERVICES
 from deltamcp.catalog.search.words import CONCEPTS, is_concept, name_key, split_clauses, stem, terms
 from deltamcp.values import JSON
 
@@ -53,6 +53,13 @@ _NAMESPACE_END = re.compile(r"--|__|[./:]")
 """What ends the part of a name that a server or a generator puts before every name: `TwilioApi--`, `mcp__github__`."""
 _MAX_NAME_CHARS = 256
 """The longest query that may be a name, which is the longest name of a tool."""
+
+
+_MARKS = ".,:;?!()[]{}\"'`*"
+_MAX_NAMING_CHARS = 1_000
+"""The part of a query in which a name is looked for that no tool has."""
+_MAX_SHORT_WORDS = 4
+"""The words of a query that begins with what it is about."""
 
 
 class Hit(NamedTuple):
@@ -220,6 +227,29 @@ class SearchIndex:
             return Hit(tool_id, scores[tool_id] / top, whole.coverage(tool_id), fit)
 
         return [hit(tool_id) for tool_id in ranked[: max(limit, 0)]]
+
+    def missing_name(self, query: str, allowed_ids: Set[str] | None = None) -> str:
+        """Returns the word of a query that names what is wanted and that no tool has; empty if there is none.
+
+        That is a service's name anywhere in a query, or the first word of a short one. Other words that no tool has are
+        mostly values of parameters, such as cities.
+
+        Args:
+            allowed_ids: The tools that count; all where it is None.
+        """
+        words = [word.strip(_MARKS) for word in query[:_MAX_NAMING_CHARS].split()]
+        naming = [(word, found) for word in words if word.isalpha() and (found := terms(word))]
+        is_short = len(words) <= _MAX_SHORT_WORDS
+        for place, (word, found) in enumerate(naming):
+            is_name = any(one in SERVICES for one in found) or (is_short and place == 0)
+            if is_name and not any(self._is_known(one, allowed_ids) for one in found):
+                return word
+        return ""
+
+    def _is_known(self, term: str, allowed_ids: Set[str] | None) -> bool:
+        meant = (self._correct_spelling(term), *CONCEPTS.get(term, ()), *QUERY_CONCEPTS.get(term, ()))
+        postings = [self._postings[one] for one in meant if one in self._postings]
+        return any(allowed_ids is None or any(id_ in allowed_ids for id_ in posting) for posting in postings)
 
     def _add_group_scores(self, scores: _Scores) -> _Scores:
         groups = {tool_id: self._entries[tool_id].group or tool_id for tool_id in scores}

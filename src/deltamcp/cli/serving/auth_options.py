@@ -115,7 +115,7 @@ def make_authenticator(options: AuthOptions) -> "Authenticator | None":
 
             return OpenAccess()
         case "presence":
-            from deltamcp.auth.presence_only import PresenceOnly
+            from deltamcp.auth.open_access import PresenceOnly
 
             return PresenceOnly()
         case _ if kind == "tokens":

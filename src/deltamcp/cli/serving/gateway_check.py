@@ -101,7 +101,8 @@ def _row(one: CheckedUpstream) -> Sequence[str]:
     if one.catalogue is None:
         return [one.config.name, "failed", "", one.problem, "", f"{one.seconds:.1f}"]
     tools = f"{len(one.listing.tools):,}"
-    return [one.config.name, "ready", one.catalogue.protocol, "", tools, f"{one.seconds:.1f}"]
+    problem = " ".join(f"Its {kind} are not listed: {fault}" for kind, fault in one.catalogue.faults.items())
+    return [one.config.name, "ready", one.catalogue.protocol, problem, tools, f"{one.seconds:.1f}"]
 
 
 async def _check_all(config: GatewayConfig) -> list[CheckedUpstream]:

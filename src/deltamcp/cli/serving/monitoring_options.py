@@ -40,7 +40,7 @@ class MetricsOptions(Struct, frozen=True):
         """
         if self.address is None:
             return []
-        from deltamcp.transports.uvicorn_server import bind_sockets
+        from deltamcp.transports.sockets import bind_sockets
 
         sockets = bind_sockets(*self.address)
         host, port = self.address[0], sockets[0].getsockname()[1]

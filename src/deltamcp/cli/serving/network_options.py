@@ -13,9 +13,7 @@ from deltamcp.calls.rate_limits import EVERY_TOOL, Rate, RateLimits
 from deltamcp.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from deltamcp.transports.grpc_options import GrpcOptions
-    from deltamcp.transports.http_options import HttpServerOptions
-    from deltamcp.transports.mcp_lite_options import McpLiteOptions
+    from deltamcp.transports.options import GrpcOptions, HttpServerOptions, McpLiteOptions
 
 
 def add_http_options(verb: argparse.ArgumentParser) -> None:
@@ -60,7 +58,7 @@ def add_http_options(verb: argparse.ArgumentParser) -> None:
 
 def read_http_options(args: argparse.Namespace) -> "HttpServerOptions":
     """Returns the options that the command line sets."""
-    from deltamcp.transports.allowed_names import LOOPBACK  # servers over stdio need nothing of HTTP
+    from deltamcp.transports.http.origins import LOOPBACK  # servers over stdio need nothing of HTTP
 
     return {
         "mcp_lite": not args.no_mcp_lite and _read_mcp_lite(args.mcp_lite_option),
@@ -141,7 +139,7 @@ def reserve_grpc_port(host: str, port: int) -> list[socket.socket]:
     """
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigurationError("--grpc with --workers needs a system with SO_REUSEPORT; leave out --workers.")
-    from deltamcp.transports.uvicorn_server import bind_sockets
+    from deltamcp.transports.sockets import bind_sockets
 
     free = bind_sockets(host, port)  # which fails if another server listens there, whoever it lets share its port
     reserved = []

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     from deltamcp.auth.authenticator import Authenticator
     from deltamcp.calls.engine import Engine
-    from deltamcp.transports.grpc_server import GrpcServer
-    from deltamcp.transports.http_options import HttpServerOptions
+    from deltamcp.transports.grpc.server import GrpcServer
+    from deltamcp.transports.http.server import HttpServer
     from deltamcp.transports.metrics import Metrics
-    from deltamcp.transports.uvicorn_server import HttpServer
+    from deltamcp.transports.options import HttpServerOptions
 
 logger = logging.getLogger("deltamcp")
 
@@ -193,11 +193,11 @@ def serve(args: argparse.Namespace, source: ServerSource) -> None:
 
 
 def _serve_stdio(command: ServeCommand) -> None:
-    from deltamcp.transports import stdio
+    from deltamcp.transports.stdio.server import serve, take_streams
 
-    streams = stdio.take_streams()  # before the author's file runs, which may print
+    streams = take_streams()  # before the author's file runs, which may print
     engine = _dedicate_process(command, _load_configured(command), over_stdio=True)
-    asyncio.run(stdio.serve(engine, streams, command.protocol))
+    asyncio.run(serve(engine, streams, command.protocol))
 
 
 def _serve_grpc(command: ServeCommand, address: tuple[str, int]) -> None:
@@ -219,7 +219,7 @@ def make_process(command: ServeCommand) -> tuple[ServerProcess, int]:
 
 
 def _bind_for_processes(command: ServeCommand) -> BoundSockets:
-    from deltamcp.transports.uvicorn_server import bind_sockets
+    from deltamcp.transports.sockets import bind_sockets
 
     command.source.check()
     log.configure_log(command.log)
@@ -378,7 +378,7 @@ def _make_http_server(
     metrics_sockets: list[socket.socket],
     figures_folder: Path | None = None,
 ) -> "HttpServer":
-    from deltamcp.transports.uvicorn_server import make_server
+    from deltamcp.transports.http.server import make_server
 
     metrics = command.metrics.make(figures_folder)
     auth = auth_options.make_authenticator(command.auth)

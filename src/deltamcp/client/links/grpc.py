@@ -23,7 +23,7 @@ from deltamcp.errors import (
     UnreachableError,
 )
 from deltamcp.limits import Limits
-from deltamcp.transports.grpc_messages import SERVICE
+from deltamcp.transports.grpc.messages import SERVICE
 from deltamcp.values import JSON, RequestId, Response
 from deltamcp.wire.codecs import JSON_CODEC
 

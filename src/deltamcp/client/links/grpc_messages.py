@@ -13,7 +13,7 @@ from deltamcp.dialects.mcp_lite_bodies import RESPONSE_TYPES
 from deltamcp.dialects.mcp_lite_faults import LITE_FAULTS
 from deltamcp.errors import ArgumentsError, Fault
 from deltamcp.limits import Limits
-from deltamcp.transports.grpc_messages import DETAILS_KEY, lite_messages
+from deltamcp.transports.grpc.messages import DETAILS_KEY, lite_messages
 from deltamcp.values import JSON, Malformed, Message, Notification, RequestId, Response
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.struct_values import StructError, read_struct, restore_pointers, write_struct

@@ -18,8 +18,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import httptools
 
-from deltamcp.auth.address_range import Address
-from deltamcp.auth.safe_url import is_loopback
+from deltamcp.auth.safe_url import Address, is_loopback
 from deltamcp.errors import ConfigurationError
 
 _IDLE_SECONDS = 3.0

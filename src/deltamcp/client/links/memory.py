@@ -7,7 +7,7 @@ from deltamcp.calls.engine import Engine
 from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, read_messages
 from deltamcp.errors import ConnectionLostError
 from deltamcp.limits import Limits
-from deltamcp.transports.duplex import Duplex
+from deltamcp.transports.stdio.duplex import Duplex
 from deltamcp.values import JSON
 from deltamcp.wire.codecs import JSON_CODEC
 

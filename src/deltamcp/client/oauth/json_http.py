@@ -12,8 +12,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
 
-from deltamcp.auth.address_range import Address, AddressRange, range_of
-from deltamcp.auth.safe_url import is_loopback, read_address
+from deltamcp.auth.safe_url import Address, AddressRange, is_loopback, range_of, read_address
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool, origin, resolve_host
 from deltamcp.errors import ConfigurationError, UnauthorizedError
 

@@ -85,6 +85,8 @@ class Quarantine:
             UpstreamError: it was, or what was approved cannot be read.
         """
         last = self._last.get(config.name)
+        if last is not None:
+            _check_listed(last.catalogue, config, method)
         check_withheld(None if last is None else last.withheld, method, params)
 
     async def compare(
@@ -95,12 +97,13 @@ class Quarantine:
         Raises:
             UpstreamError: what a request is for is to be kept out.
         """
+        _check_listed(catalogue, config, method)
         try:
             withheld = await asyncio.to_thread(self._approvals.compare, config, catalogue)
         except ConfigurationError:
             withheld = None
         check_withheld(withheld, method, params)
-        return not withheld
+        return not withheld and "tools" not in catalogue.faults
 
     def admit(self, offers: Sequence[UpstreamOffer], items: Mapping[ItemKey, Item]) -> AdmittedItems:
         """Sorts out the items that are kept out. Their names stay theirs, so that no other item gets them."""
@@ -208,6 +211,24 @@ class Quarantine:
             catalogue, imitations, self._approvals.stamp(config), None if review is None else review.withheld
         )
         return review
+
+
+def _check_listed(catalogue: UpstreamCatalogue, config: UpstreamConfig, method: str) -> None:
+    """Checks that the tools could be compared, if one is called.
+
+    Raises:
+        UpstreamError: they could not.
+    """
+    if method == "tools/call" and "tools" in catalogue.faults:
+        raise UpstreamError(not_comparable(config.name), retryable=True)
+
+
+def not_comparable(upstream: str) -> str:
+    """Says why nothing of an upstream can be called."""
+    return (
+        f"The server {upstream} behind this operation does not list what it has, so that nobody can say "
+        "whether it is what was approved; try again later."
+    )
 
 
 def check_withheld(withheld: Mapping[str, Verdict] | None, method: str, params: Mapping[str, JSON]) -> None:

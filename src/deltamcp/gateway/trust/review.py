@@ -100,11 +100,11 @@ def review(
         if not (listed or catalogue.resources):
             return Review(ApprovalRecord(config.name, {}), True, {}, [])
         first = _without_repetitions({place: one for place, one in listed.items() if place not in imitations})
-        record = ApprovalRecord(config.name, first, kinds=KINDS)
+        record = ApprovalRecord(config.name, first, kinds=_compared_kinds((), catalogue))
         if not imitations:
             note = f"{config.name}: first seen, so {_counts(listed)} are trusted as they are now"
             return Review(record, True, {}, [note] if listed else [])
-    decided = _Decisions(config, record, imitations)
+    decided = _Decisions(config, record, imitations, catalogue)
     for place, definition in listed.items():
         decided.decide(place, definition)
     return Review(decided.new_record(listed), False, decided.withheld, list(decided.notes(listed)))
@@ -182,8 +182,15 @@ def kind_of(place: str) -> str:
 
 
 class _Decisions:
-    def __init__(self, config: UpstreamConfig, record: ApprovalRecord, imitations: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        config: UpstreamConfig,
+        record: ApprovalRecord,
+        imitations: Mapping[str, str],
+        catalogue: UpstreamCatalogue,
+    ) -> None:
         self._config = config
+        self._catalogue = catalogue
         self._imitations = imitations
         self._record = record
         self._variance = Variance(config.varies, record.numbers)
@@ -237,13 +244,14 @@ class _Decisions:
             approved=self._approved,
             waiting=self._waiting,
             vanished=self._vanished_places(listed),
-            kinds=KINDS,
+            kinds=_compared_kinds(self._record.kinds, self._catalogue),
         )
         return self._record if is_identical(to_builtins(record), to_builtins(self._record)) else record
 
     def _vanished_places(self, listed: dict[str, JSON]) -> list[str]:
-        gone = self._record.approved.keys() - listed.keys()
-        return sorted(place for place in gone if kind_of(place) != "resources")
+        gone, vanished = self._record.approved.keys() - listed.keys(), {*self._record.vanished}
+        unknown = {place for place in gone - vanished if kind_of(place) in self._catalogue.faults}
+        return sorted(place for place in gone - unknown if kind_of(place) != "resources")
 
     def notes(self, listed: dict[str, JSON]) -> Iterator[str]:
         """Yields what happened since the last review; what was told then is not told again."""
@@ -289,6 +297,11 @@ def variance_hint(record: ApprovalRecord, place: str, definition: JSON) -> str:
         return ""
     varies = ", ".join(map(json_text, places[:_MAX_NAMED]))
     return f"if the order of words in {_names([place])} differs at every start, add varies = [{varies}] to its server"
+
+
+def _compared_kinds(before: Collection[str], catalogue: UpstreamCatalogue) -> tuple[str, ...]:
+    """Returns what of an upstream was compared at some time: before, or now, where it could be had."""
+    return tuple(kind for kind in KINDS if kind in before or kind not in catalogue.faults)
 
 
 def _without_repetitions(listed: dict[str, JSON]) -> dict[str, JSON]:

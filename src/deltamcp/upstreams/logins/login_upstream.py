@@ -60,6 +60,8 @@ class LoginUpstream(Upstream):
         self._logins: OrderedDict[str, UserLogin] = OrderedDict()
         self._used: dict[str, None] = {}
         """The owners whose logins were there when they were last looked for."""
+        self._missing: dict[str, None] = {}
+        """The owners who had none then."""
         super().__init__(
             name,
             entry,
@@ -84,6 +86,11 @@ class LoginUpstream(Upstream):
             open_calls=self._open_calls[principal.owner],
             subscriptions=0 if held is None else len(held.uris),
         )
+
+    def lacks_login(self, principal: Principal) -> bool:
+        owner = self.login_of(principal)
+        login = self._logins.get(owner.owner)
+        return owner is ANONYMOUS or owner.owner in self._missing or (login is not None and login.is_refused)
 
     async def log_in(self, context: Context) -> RawResult:
         """Has the user of a caller log in.
@@ -161,11 +168,12 @@ class LoginUpstream(Upstream):
             )
 
     def _note_login(self, principal: Principal, is_there: bool) -> None:
-        self._used.pop(principal.owner, None)
-        if is_there:
-            self._used[principal.owner] = None
-            if len(self._used) > _MAX_LOGINS:
-                del self._used[next(iter(self._used))]
+        for owners, is_one in ((self._used, is_there), (self._missing, not is_there)):
+            owners.pop(principal.owner, None)
+            if is_one:
+                owners[principal.owner] = None
+                if len(owners) > _MAX_LOGINS:
+                    del owners[next(iter(owners))]
 
     async def close(self) -> None:
         while self._logins:

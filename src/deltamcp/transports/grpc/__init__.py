@@ -1,0 +1,1 @@
+"""MCP-lite over gRPC. It needs the packages of the extra `grpc`."""

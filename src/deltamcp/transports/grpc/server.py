@@ -1,0 +1,198 @@
+"""MCP-lite over gRPC: listens, with health and reflection beside the services, until it is told to stop."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Unpack
+
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from deltamcp.auth.safe_url import is_loopback
+from deltamcp.calls.engine import Engine
+from deltamcp.catalog.clean_text import visible_line
+from deltamcp.errors import ConfigurationError
+from deltamcp.limits import Limits
+from deltamcp.transports.grpc.admission import OpenServices
+from deltamcp.transports.grpc.listener import GrpcListener
+from deltamcp.transports.grpc.messages import add_file, lite_messages
+from deltamcp.transports.grpc.relay import GrpcRelay
+from deltamcp.transports.grpc.service import GrpcService, max_calls
+from deltamcp.transports.options import GrpcOptions
+from deltamcp.transports.sockets import allowed_connections, bind_sockets, check_files
+from deltamcp.transports.trusted_proxies import TrustedProxies
+
+_KEEPALIVE_MS = 30_000
+_KEEPALIVE_TIMEOUT_MS = 10_000
+_CLIENT_PING_MS = 10_000
+"""How often clients may send pings without data; more often, and gRPC closes their connection."""
+_IDLE_MS = 60_000
+"""How long a connection without a call stays open, as over HTTP; clients of gRPC connect again by themselves."""
+_IDENTITY_ONLY = 1
+"""The algorithms by which messages may be compressed: none, because grpcio looks at a message's size afterwards."""
+_CONNECTION_DESCRIPTORS = 3
+"""A connection is the client's, the relay's and grpcio's."""
+_DESCRIPTORS_SHARE = 1 / 8
+"""The part of the process's descriptors for these connections; most of the others are for HTTP."""
+_UNSENT_STREAM_BYTES = 8 * 1024
+"""What gRPC takes of a stream that its client does not read; its own 64 kB were 36 MB on 1,250 streams."""
+_UNLIMITED = 2**31 - 1
+_END_SECONDS = 0.5
+"""How long the last responses may take to be sent when the server stops."""
+
+
+class GrpcServer:
+    """Serves one engine at one address. It shares the engine, and with it promises, with other transports."""
+
+    def __init__(
+        self, engine: Engine, host: str = "127.0.0.1", port: int = 50051, **options: Unpack[GrpcOptions]
+    ) -> None:
+        """
+        Raises:
+            ConfigurationError: other machines reach the host and there is no `auth`; or there is no TLS with these
+                files.
+        """
+        self._tls = check_files(options.get("tls_cert"), options.get("tls_key"))
+        if options.get("auth") is None and not is_loopback(host):
+            raise ConfigurationError(
+                f"At {host} other machines reach the server; pass auth=ResourceServer(...), auth=StaticTokens(...) or, "
+                "to let everybody in, auth=OpenAccess()."
+            )
+        self._engine = engine
+        self._host = host
+        self.port = port
+        """The port; once the server has started, the one that it listens at."""
+        self._reuses_port = options.get("reuse_port", False)
+        connections = allowed_connections(engine.limits.connections, _DESCRIPTORS_SHARE, _CONNECTION_DESCRIPTORS)
+        proxies = TrustedProxies(options.get("trusted_proxies", ()))
+        self._relay = GrpcRelay(engine.limits, connections, proxies, self._tls)
+        self._service = GrpcService(engine, options, self._relay.take_call)
+        self._server: Any = None
+        self._health: Any = None
+        self._running = contextlib.AsyncExitStack()
+        self.announce: Callable[[str], None] = _print_address
+        """Gets a sentence without its end that says what is served where, once the server listens."""
+
+    @property
+    def address(self) -> str:
+        """The URL that a client connects to."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'grpc' if self._tls is None else 'grpcs'}://{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Listens, once the lifespan has started.
+
+        Raises:
+            ConfigurationError: the server cannot listen at this address.
+            Exception: the author's lifespan raised it.
+        """
+        await self._running.enter_async_context(self._engine.lifespan.running())
+        try:
+            await self._listen()
+        except BaseException:
+            await self._running.aclose()
+            raise
+
+    async def _listen(self) -> None:
+        limits = self._engine.limits
+        sockets = bind_sockets(self._host, self.port, reuse_port=self._reuses_port)
+        self.port = sockets[0].getsockname()[1]
+        self._server = GrpcListener(OpenServices(limits, self._relay.take_call), _channel_options(limits), limits.calls)
+        for name, methods in self._service.methods().items():
+            self._server.add_registered_method_handlers(name, methods)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [*self._service.names, health.SERVICE_NAME]
+        pool = lite_messages().pool
+        for message in (health_pb2.HealthCheckRequest, reflection_pb2.ServerReflectionRequest):
+            add_file(pool, message)
+        reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server, pool)
+        self._relay.bind(self._server)
+        for name in ("", *names):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._server.start()
+        await self._relay.listen(sockets)
+        self.announce(f"Serving {self._engine.info['name']} at {self.address}")
+
+    async def stop(self, seconds: float | None = None) -> None:
+        """Takes no more requests; those in progress have `seconds`, or `Limits.drain_seconds`, to end."""
+        if self._server is None:
+            return
+        seconds = self._engine.limits.drain_seconds if seconds is None else seconds
+        await self._relay.stop_listening()
+        await self._health.enter_graceful_shutdown()
+        ending = asyncio.ensure_future(self._server.stop(seconds + _END_SECONDS))
+        await self._service.drain(seconds)
+        await asyncio.wait([ending], timeout=_END_SECONDS)
+        await self._server.stop(0)  # what else may be open is no call, such as a watch of the health
+        await ending
+        self._relay.close()
+        self._server = None
+        await self._running.aclose()
+
+    # A process of its own
+
+    def run(self) -> None:
+        """Serves until SIGTERM or SIGINT; a second one ends the requests in progress at once."""
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self.serve())
+
+    async def serve(self) -> None:
+        """Serves until SIGTERM or SIGINT, if this is the main thread, or until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        signals: asyncio.Queue[int] = asyncio.Queue()
+        takes_signals = threading.current_thread() is threading.main_thread() and sys.platform != "win32"
+        await self.start()
+        numbers = (signal.SIGTERM, signal.SIGINT) if takes_signals else ()
+        for number in numbers:
+            loop.add_signal_handler(number, signals.put_nowait, number)
+        stopping: asyncio.Future[None] | None = None
+        try:
+            await signals.get()
+            stopping = asyncio.ensure_future(self.stop())
+            again = asyncio.ensure_future(signals.get())
+            await asyncio.wait([stopping, again], return_when=asyncio.FIRST_COMPLETED)
+            again.cancel()
+        finally:
+            if stopping is None or not stopping.done():
+                if stopping is not None:
+                    stopping.cancel()
+                await self._service.drain(0)
+                await self.stop(0)
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+
+def _channel_options(limits: Limits) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", limits.message_bytes),
+        ("grpc.max_send_message_length", -1),  # the service keeps to `message_bytes`, with an error that says so
+        ("grpc.max_metadata_size", limits.header_bytes),
+        ("grpc.http2.bdp_probe", 0),  # else gRPC stores megabytes of every stream before anybody asks for its message
+        ("grpc.max_concurrent_streams", max(1, int(max_calls(limits) * limits.account_share))),
+        ("grpc.http2.write_buffer_size", _UNSENT_STREAM_BYTES),
+        ("grpc.max_connection_idle_ms", _IDLE_MS),
+        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
+        ("grpc.server.max_pending_requests", _UNLIMITED),  # the relay bounds those of each address
+        ("grpc.server.max_pending_requests_hard_limit", _UNLIMITED),
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _CLIENT_PING_MS),
+    ]
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _print_address(address: str) -> None:
+    sys.stderr.write(f"{visible_line(address)} (Ctrl-C stops)\n")
+    sys.stderr.flush()

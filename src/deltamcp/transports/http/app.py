@@ -1,0 +1,141 @@
+"""Streamable HTTP as an ASGI application: finds what is at a request's path, and whether its sender may have it.
+
+At an endpoint, `McpEndpoint` or `McpLiteEndpoint` serves the request. `OpenPages` has the other pages, which need no
+credentials.
+"""
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Unpack
+
+from deltamcp.calls.engine import Engine
+from deltamcp.errors import Fault
+from deltamcp.transports.http import asgi, origins
+from deltamcp.transports.http.asgi import Header, Receive, Scope, Send
+from deltamcp.transports.http.compat import DeltaMcpApp
+from deltamcp.transports.http.endpoint import McpEndpoint
+from deltamcp.transports.http.exchange import Exchange, HttpAnswer, refusal, repeated_names
+from deltamcp.transports.http.origins import LOOPBACK, AllowedNames
+from deltamcp.transports.http.pages import OpenPage
+from deltamcp.transports.http.server_app import ServerApp
+from deltamcp.transports.http.session_requests import SessionRequests
+from deltamcp.transports.lite.endpoint import McpLiteEndpoint
+from deltamcp.transports.options import HttpOptions, read_settings
+from deltamcp.values import Failure
+
+Step = Callable[[Exchange], Awaitable[Failure | None]]
+"""One thing that a request must pass before it is served."""
+
+
+class Place(NamedTuple):
+    """What is at a path."""
+
+    serve: Callable[[Exchange], Awaitable[None]]
+    steps: tuple[Step, ...]
+    """What its requests pass, in this order."""
+    refusal: Callable[[Failure], HttpAnswer] = refusal
+    methods: Header | None = origins.MCP_METHODS
+    """The header that allows pages of other origins the methods of the path; None for a place that answers itself."""
+
+
+class HttpApp(ServerApp):
+    """The application for clients of MCP."""
+
+    def __init__(self, engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> None:
+        super().__init__(engine, path, options)
+        self._names = AllowedNames(options.get("allowed_hosts") or LOOPBACK, options.get("allowed_origins") or ())
+        self._endpoint = McpEndpoint(
+            engine, self._calls, self._bodies, SessionRequests(engine, self._calls, self._sessions)
+        )
+        settings = read_settings(options.get("mcp_lite", True))
+        beside = "" if settings is None else f", and MCP-lite is below /{settings.prefix.strip('/')}"
+        self._no_page = Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self.path or '/'}{beside}.")
+        self._lite = None if settings is None else McpLiteEndpoint(engine, self._calls, self._bodies, settings)
+        identify: tuple[Step, ...] = () if options.get("auth") is None else (self._admission.identify,)
+        to_endpoint = (self._check_sender, *identify)
+        self._mcp_place = Place(self._endpoint.serve, to_endpoint)
+        if self._lite is not None:
+            self._lite_place = Place(self._lite.serve, to_endpoint, self._lite.refusal, origins.ONLY_POST)
+        self._nowhere = Place(self._refuse_path, (self._check_sender,))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        added = self._admission.begin(headers)
+        if added:
+            send = asgi.adding_headers(send, added)
+        scope, address = self._admission.locate(scope, headers)
+        await self._admission.turns.take(address)
+        place = self._find_place(scope)
+        if place.steps and not self._engine.lifespan.started:
+            await self._engine.lifespan.start()
+        challenge = self._admission.challenge
+        exchange = Exchange(
+            scope,
+            headers,
+            address,
+            self._admission.anonymous(address),
+            scope["method"],
+            repeated_names(scope["headers"], headers),
+            receive,
+            send,
+            self._quotas,
+            challenge,
+            self._metrics,
+            added,
+        )
+        if exchange.method == "OPTIONS" and place.methods is not None and origins.is_preflight(headers):
+            answer = functools.partial(origins.answer_preflight, place.methods)
+            place = place._replace(serve=answer, steps=self._nowhere.steps)
+        try:
+            for step in place.steps:
+                refused = await step(exchange)
+                if refused is not None:
+                    await exchange.refuse(place.refusal(refused))
+                    return
+            await place.serve(exchange)
+        finally:
+            exchange.close()
+
+    def _find_place(self, scope: Scope) -> Place:
+        if scope["path"] == self.path:
+            return self._mcp_place
+        path = asgi.path_within(scope)
+        if path == self.path:
+            return self._mcp_place
+        if self._lite is not None and self._lite.owns(path):
+            return self._lite_place
+        page = self.pages.find(path, scope)
+        return self._nowhere if page is None else self._place_of(page)
+
+    def _place_of(self, page: OpenPage) -> Place:
+        async def serve(exchange: Exchange) -> None:
+            await page.app(exchange.scope, exchange.receive, exchange.send)
+
+        if page.is_probe:
+            return Place(serve, (), methods=None)
+        if page.for_any_host:
+            return Place(serve, (self._admission.check_rate,), methods=None)
+        return Place(serve, (self._check_sender,))
+
+    def drain(self) -> None:
+        super().drain()
+        self._endpoint.drain()
+        if self._lite is not None:
+            self._lite.drain()
+
+    @property
+    def paths(self) -> list[str]:
+        return [*super().paths, *(() if self._lite is None else self._lite.paths)]
+
+    async def _refuse_path(self, exchange: Exchange) -> None:
+        await exchange.refuse(refusal(self._no_page))
+
+    async def _check_sender(self, exchange: Exchange) -> Failure | None:
+        """Checks `Host`, `Origin` and the rate of the address, which counts whoever is refused, too."""
+        refused = self._names.check(exchange)
+        return refused if self._admission.rates is None else await self._admission.check_rate(exchange) or refused
+
+
+def make_app(engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> ServerApp:
+    """Returns the application that the options ask for: that of MCP or, with `compat`, that of Delta-MCP 0.2."""
+    return DeltaMcpApp(engine, path, **options) if options.get("compat") else HttpApp(engine, path, **options)

@@ -1,0 +1,404 @@
+"""uvicorn's HTTP protocol with limits that uvicorn lacks: on connections, slow or large requests, absent readers."""
+
+import asyncio
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import get_remote_addr
+
+from deltamcp.limits import Limits
+from deltamcp.runtime.quota import Quota
+from deltamcp.transports.http.asgi import PIECE_BYTES, WHOLE_RESPONSE, client_address
+from deltamcp.transports.trusted_proxies import TrustedProxies
+
+
+def _refusal(status: bytes) -> bytes:
+    return b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status
+
+
+_NOT_HTTP = _refusal(b"400 Bad Request")
+_TOO_SLOW = _refusal(b"408 Request Timeout")
+_TOO_LARGE = _refusal(b"413 Content Too Large")
+_HEAD_TOO_LARGE = _refusal(b"431 Request Header Fields Too Large")
+_TOO_MANY_CONNECTIONS = _refusal(b"503 Service Unavailable")
+
+_MAX_CHUNK_OVERHEAD = 8
+"""The bytes on the wire for one byte of body; a client that sends each byte as a chunk needs six."""
+
+_MAX_DROPPED_BYTES = 256 * 1024 * 1024
+"""What the server reads of a refused body, so that the client gets to read the refusal; it keeps none of it."""
+
+_SLOW_LINGER_SECONDS = 1.0
+"""How long the server reads on after it refused a slow client, of whose request little can be under way."""
+
+_NEXT_REQUEST_SECONDS = 1.0
+"""How long a server that ends waits for the next request of a connection that was used; its client gets `close`."""
+
+_BODY_GRACE_SECONDS = 5.0
+"""How much later than the application, which sends a better response, the protocol refuses a slow body; a busy process
+may reach both deadlines in one turn of its event loop."""
+
+_MAX_PIPELINED = 8
+"""The requests that wait on one connection for the one before, some 3 kB each; further ones wait unparsed."""
+_MAX_TINY_PIPELINED = 32
+"""The same where they arrive in one small piece; requests of MCP are not so short that it has more."""
+_UNCUT_BYTES = 4096
+"""A larger piece is parsed in cuts, because it may have thousands of requests, which take twenty times its memory."""
+_CUT_BYTES = 1024
+
+_MAX_TRAILERS = 64
+"""The fields after a body, which nobody reads."""
+
+_MAX_COPIED_BODY = 4096
+"""A body of up to so many bytes is copied behind its head; a longer one is passed to the socket uncopied."""
+
+
+def _send_whole(
+    cycle_ref: "weakref.ref[RequestResponseCycle]",
+    status: int,
+    body: bytes,
+    headers: tuple[tuple[bytes, bytes], ...],
+) -> bool:
+    """Sends a JSON response in one write; returns False if the application must send it by ASGI.
+
+    It does what `cycle.send` does in two calls and two writes, and saves 10 µs a request. The reference is weak because
+    the cycle has the scope, which has this function: each request would leave 15 objects to the garbage collector.
+    """
+    cycle = cycle_ref()
+    if cycle is None or cycle.response_started or cycle.disconnected or cycle.flow.write_paused:
+        return False
+    cycle.response_started = cycle.response_complete = True
+    head = [STATUS_LINE[status]]
+    for name, value in cycle.default_headers:
+        head += (name, b": ", value, b"\r\n")
+    for name, value in headers:
+        head += (name, b": ", value, b"\r\n")
+    head.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
+    head.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+    if len(body) > _MAX_COPIED_BODY:
+        cycle.transport.writelines((b"".join(head), body))
+    else:
+        head.append(body)
+        cycle.transport.write(b"".join(head))
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
+
+
+class LingeringConnection(asyncio.Protocol):
+    """A connection after its last response: reads and drops what the client still sends, until the client closes it.
+
+    If the server closed it at once, TCP would reset it as soon as more arrives, and the client might lose the response.
+    """
+
+    def __init__(self, protocol: HttpToolsProtocol, seconds: float) -> None:
+        """The protocol hears of the connection's end, `seconds` from now at the latest."""
+        self._protocol = protocol
+        self._transport = protocol.transport
+        self._left = _MAX_DROPPED_BYTES
+        self._end = protocol.loop.call_later(seconds, self._transport.abort)
+        self._transport.set_protocol(self)
+        if self._transport.can_write_eof():  # TLS cannot
+            self._transport.write_eof()
+        protocol.flow.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left < 0:
+            self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end.cancel()
+        self._protocol.connection_lost(exc)
+
+
+class _LastResponse:
+    """The transport of a request after whose response the server closes the connection, as the client asked for."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self._transport = transport
+        self.close = close
+        self.write = transport.write
+        self.writelines = transport.writelines
+        self.is_closing = transport.is_closing
+
+
+def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies) -> type[HttpToolsProtocol]:
+    """Returns uvicorn's HTTP protocol with limits on a client's connections, time, bytes and pipelined requests.
+
+    A connection of a trusted proxy counts towards the whole only, because it serves many clients.
+    """
+    unparsed = Quota(limits.body_bytes, limits.account_share)
+
+    class Bounded(HttpToolsProtocol):
+        message: object = None
+        """The scope of the request that the last received piece ended in."""
+        beside_bytes = 0
+        """The bytes of that request, without its body, in pieces that did not complete it."""
+        dropped_bytes = 0
+        """The bytes of bodies that came after the response."""
+        timer: asyncio.TimerHandle | None = None
+        timed_head = False
+        send_timer: asyncio.TimerHandle | None = None
+        large_piece = False
+        address: str | None = None
+        lingers = False
+        is_ending = False
+        body_bytes = 0
+        """The bytes of the last request's body so far."""
+        trailers = 0
+        """The fields after that body so far."""
+        waiting = b""
+        """What is parsed when fewer requests wait."""
+        running: RequestResponseCycle | None = None
+        """The request that the application answers or has answered; those after it are in the pipeline."""
+
+        def connection_made(self, transport: Any) -> None:
+            client = get_remote_addr(transport)
+            address = client_address({"client": client})
+            if proxies.trusts(client):
+                address = f"{address} {id(self)}"  # an account of its own
+            if not connections.take(address):
+                transport.set_protocol(asyncio.Protocol())
+                transport.write(_TOO_MANY_CONNECTIONS)
+                transport.close()
+                return
+            self.address = address
+            super().connection_made(transport)
+            # So that writing is paused while anything is unsent; with 0 asyncio's TLS would pause an empty buffer.
+            transport.set_write_buffer_limits(high=1, low=0)
+            self.set_timer(in_head=True)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.clear_timer()
+            self.clear_send_timer()
+            if self.address is not None:
+                self.take_waiting()
+                connections.give_back(self.address)
+                self.address = None
+            self.disconnect()
+            super().connection_lost(exc)
+            self._unset_keepalive_if_required()  # uvicorn leaves the timer, and so this, where the client reset
+
+        # What the client sends
+
+        def data_received(self, data: bytes, cut: bool = False) -> None:
+            if not cut and (len(data) > _UNCUT_BYTES or self.waiting):
+                self.parse_cuts(self.take_waiting() + data)
+                return
+            cycle = self.cycle
+            received = len(cycle.body) if cycle is not None else 0
+            dropped = self.dropped_bytes
+            self.large_piece = len(data) > limits.header_bytes
+            super().data_received(data)
+            if self.lingers:
+                return
+            in_head = self.scope is not None and "method" not in self.scope  # uvicorn adds it at the head's end
+            if in_head or (self.cycle is not None and self.cycle.more_body):
+                body = len(self.cycle.body) - (received if self.cycle is cycle else 0) if self.cycle is not None else 0
+                body += self.dropped_bytes - dropped
+                self.check_piece(len(data) - _MAX_CHUNK_OVERHEAD * body, in_head)
+            elif self.timer is not None and self.scope is not None:
+                self.clear_timer()
+                self.message = None
+
+        def parse_cuts(self, data: bytes) -> None:
+            at = 0
+            while at < len(data) and not self.lingers:
+                if self.pipeline and (len(self.pipeline) >= _MAX_PIPELINED or len(self.cycle.body) > PIECE_BYTES):
+                    self.wait(data[at:])
+                    return
+                end = at + max(_CUT_BYTES, self.body_left())
+                self.data_received(data[at:end], cut=True)
+                at = end
+
+        def body_left(self) -> int:
+            if self.cycle is None or self.cycle.scope is not self.scope:
+                return 0
+            declared = next((value for name, value in self.headers if name == b"content-length"), b"0")
+            return int(declared) - self.body_bytes
+
+        def wait(self, data: bytes) -> None:
+            """Parses the data when a request that waits has begun."""
+            assert self.address is not None, "the connection is open"
+            if not unparsed.take(self.address, len(data)):
+                self.refuse(_TOO_MANY_CONNECTIONS)
+                return
+            self.waiting = data
+            self.flow.pause_reading()
+
+        def take_waiting(self) -> bytes:
+            data, self.waiting = self.waiting, b""
+            if data and self.address is not None:
+                unparsed.give_back(self.address, len(data))
+            return data
+
+        def parse_waiting(self) -> None:
+            if self.transport.is_closing() or self.lingers:
+                return
+            self.parse_cuts(self.take_waiting())
+            if not self.waiting and not self.pipeline:
+                self.flow.resume_reading()
+
+        def check_piece(self, beside: int, in_head: bool) -> None:
+            """Counts and times an incomplete request. A request in one piece, as nearly all are, is not checked."""
+            if self.message is not self.scope:
+                # The first piece may begin with the end of another request.
+                self.message, self.beside_bytes = self.scope, 0
+            else:
+                self.beside_bytes += max(0, beside)
+            if self.beside_bytes > limits.header_bytes:
+                self.refuse(_HEAD_TOO_LARGE if in_head else _TOO_LARGE)
+            elif self.dropped_bytes > _MAX_DROPPED_BYTES:
+                self.transport.abort()
+            elif self.timer is None or self.timed_head != in_head:
+                self.clear_timer()
+                self.set_timer(in_head)
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            if "method" not in self.scope:  # uvicorn adds it at the head's end
+                super().on_header(name, value)
+                return
+            # RFC 9110, 6.5.1. uvicorn would add it to the headers, by which a proxy says who its client is.
+            self.trailers += 1
+            if self.trailers > _MAX_TRAILERS:
+                raise ValueError("too many fields after the body")  # which ends the parser's loop
+
+        def on_headers_complete(self) -> None:
+            # One small piece cannot contain a header section above the limit.
+            if self.large_piece or self.message is self.scope:
+                size = sum(len(name) + len(value) for name, value in self.headers)
+                if size > limits.header_bytes:
+                    self.refuse(_HEAD_TOO_LARGE)
+                    return
+                self.beside_bytes = 0
+            if len(self.pipeline) >= _MAX_TINY_PIPELINED:
+                raise ValueError("too many pipelined requests")  # which ends the parser's loop
+            self.body_bytes = self.trailers = 0
+            super().on_headers_complete()
+            cycle = self.cycle
+            if self.is_ending:
+                cycle.keep_alive = False
+            self.scope[WHOLE_RESPONSE] = functools.partial(_send_whole, weakref.ref(cycle))  # type: ignore[literal-required]
+            if not self.pipeline:
+                self.running = cycle
+            if not cycle.keep_alive:
+                cycle.transport = _LastResponse(self.transport, self.close_after_response)  # type: ignore[assignment]
+
+        def on_body(self, body: bytes) -> None:
+            cycle = self.cycle
+            self.body_bytes += len(body)
+            if cycle is None or cycle.response_complete:
+                self.dropped_bytes += len(body)
+                return
+            cycle.body += body
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            cycle.message_event.set()
+
+        def set_timer(self, in_head: bool) -> None:
+            seconds = limits.header_seconds if in_head else limits.body_seconds + _BODY_GRACE_SECONDS
+            self.timed_head = in_head
+            self.timer = self.loop.call_later(seconds, self.refuse, _TOO_SLOW)
+
+        def clear_timer(self) -> None:
+            if self.timer is not None:
+                self.timer.cancel()
+                self.timer = None
+
+        # What the client reads
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if self.send_timer is None:
+                self.send_timer = self.loop.call_later(limits.send_seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self.clear_send_timer()
+            super().resume_writing()
+
+        def clear_send_timer(self) -> None:
+            if self.send_timer is not None:
+                self.send_timer.cancel()
+                self.send_timer = None
+
+        def on_response_complete(self) -> None:
+            if self.pipeline:
+                self.running = self.pipeline[-1][0]
+            super().on_response_complete()
+            if self.pipeline or self.waiting:  # uvicorn would read on, however many requests wait
+                self.flow.pause_reading()
+            if self.waiting:
+                self.loop.call_soon(self.parse_waiting)
+
+        # The end
+
+        def shutdown(self) -> None:
+            """Ends the connection after the request in progress, or when it is idle.
+
+            A client that used it a moment ago may have sent its next request, which the server would lose.
+            """
+            self.is_ending = True
+            idle_since = self.loop.time()
+            if self.timeout_keep_alive_task is not None:
+                idle_since = self.timeout_keep_alive_task.when() - self.timeout_keep_alive
+            seconds = idle_since + _NEXT_REQUEST_SECONDS - self.loop.time()
+            if seconds > 0 and (self.cycle is None or self.cycle.response_complete):
+                self.loop.call_later(seconds, super().shutdown)
+            else:
+                super().shutdown()
+
+        def refuse(self, answer: bytes) -> None:
+            if self.transport.is_closing() or self.lingers:
+                return
+            cycle = self.cycle
+            if (
+                cycle is None
+                or not cycle.response_started
+                or (cycle.response_complete and cycle.scope is not self.scope)
+            ):
+                self.transport.write(answer)
+            self.linger(_SLOW_LINGER_SECONDS if answer is _TOO_SLOW else limits.body_seconds)
+
+        def send_400_response(self, msg: str) -> None:
+            self.refuse(_NOT_HTTP)
+
+        def close_after_response(self) -> None:
+            if self.cycle.more_body:
+                self.linger(limits.body_seconds)
+            else:
+                self.transport.close()
+
+        def linger(self, seconds: float) -> None:
+            """Lets the client read its last response, then ends the connection."""
+            self.clear_timer()
+            self.take_waiting()
+            self.lingers = True
+            self.disconnect()
+            LingeringConnection(self, seconds)
+
+        def disconnect(self) -> None:
+            """Tells the application that the client has left; requests that wait are not begun.
+
+            uvicorn tells the last request only, which is not the one that runs if several were sent at once.
+            """
+            self.pipeline.clear()
+            for cycle in (self.running, self.cycle):
+                if cycle is not None and not cycle.response_complete:
+                    cycle.disconnected = True
+                    cycle.waiting_for_100_continue = False
+                    cycle.message_event.set()
+
+    return Bounded

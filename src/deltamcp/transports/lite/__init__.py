@@ -1,0 +1,1 @@
+"""MCP-lite over HTTP, and what it has in common with MCP-lite over stdio and gRPC."""

@@ -1,0 +1,1 @@
+"""Every dialect over one two-way connection: pipes, or the memory of one process."""
