@@ -15,7 +15,7 @@ from deltamcp.delivery.shared_replies import SharedReplies
 from deltamcp.delivery.stored_results import UNSCOPED, ResultRoot, StoredResults
 from deltamcp.deltas.root import ALGORITHM, root_digits
 from deltamcp.errors import UsageError
-from deltamcp.results import changes, result_windows
+from deltamcp.results import changes
 from deltamcp.results.changes import (
     MAX_DELTA_SHARE,
     REANCHOR_AFTER_DELTAS,
@@ -27,7 +27,8 @@ from deltamcp.results.changes import (
 from deltamcp.results.content import ResultData, json_or_text
 from deltamcp.results.notes import Handle, add_notes
 from deltamcp.results.policy import META_KEY, RESET, ResolvedPolicy
-from deltamcp.results.stored_result import StoredHeader, StoredResult, select_fields
+from deltamcp.results.shown_result import ShownResult, select
+from deltamcp.results.stored_result import StoredHeader, StoredResult
 from deltamcp.runtime.computations import Computations
 from deltamcp.values import JSON, Caller, Contents, Manifest, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
@@ -70,7 +71,7 @@ class _Pending(NamedTuple):
             return False
         if cost < share * min(len(self.shown) // _MAX_BYTES_PER_TOKEN, policy.max_tokens):
             return True
-        whole = result_windows.whole_window(self.shown, policy, False, None, work)
+        whole = ShownResult(self.shown, policy).whole_window(work)
         full = policy.max_tokens if whole is None else tokens.count("\n".join(whole.texts), policy.model)
         return cost < share * full
 
@@ -364,9 +365,10 @@ class ChangeDelivery:
 
 def _comparison(source: ResultData, policy: ResolvedPolicy, work: Work) -> tuple[str | bytes, ComparableResult] | None:
     """Returns the result with only the requested fields, and the same for comparison; None if it has none of them."""
-    shown, _, is_whole = select_fields(source.data, policy, work)
-    if is_whole:
+    selected = select(source.data, policy, work)
+    if selected.policy.fields != policy.fields:
         return None
+    shown = selected.data
     return shown, changes.comparable(shown, source.value if shown is source.data else None, policy, work)
 
 

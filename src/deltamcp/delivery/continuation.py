@@ -4,7 +4,7 @@ References are arguments that name a stored result, or a part of one, instead of
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import unquote
 
 from msgspec import UNSET
@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from deltamcp.delivery.stored_results import ResultOrigin, ResultRoot, StoredResults
 from deltamcp.errors import UsageError
-from deltamcp.results import blocks, document, reference, result_windows
+from deltamcp.results import blocks, document, reference
 from deltamcp.results.content import ResultData, is_self_describing
-from deltamcp.results.notes import Handle, add_notes
+from deltamcp.results.notes import Handle, PlainNote, add_notes
 from deltamcp.results.pagination import find_rows
 from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
+from deltamcp.results.shown_result import ShownResult, is_linked, select
 from deltamcp.results.single_value import single_data
-from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments, select_fields
+from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
 from deltamcp.results.window import Window
 from deltamcp.runtime.computations import Computations
 from deltamcp.values import JSON, Caller, Content, Text, TextResource, ToolResult
@@ -84,7 +85,7 @@ class Continuation:
             meta["rest"] = "not stored"
         else:
             meta = {"handle": handle.name, **meta}
-            content += [handle.link] if result_windows.is_linked(part.policy, window) else []
+            content += [handle.link] if is_linked(part.shown.policy, window) else []
         # Clients accept a result without the structured content of its output schema only as an error.
         structured = window.value if admits is not None and holds else UNSET
         return add_notes(ToolResult(content, structured, not holds, {META_KEY: meta}), window.notes)
@@ -202,60 +203,44 @@ class _FirstPart:
     def __init__(
         self, source: ResultData, policy: ResolvedPolicy, admits: Callable[[JSON], bool] | None, root: str
     ) -> None:
-        self.policy = policy
+        self.shown = ShownResult(source.data, policy)
         self.keeps_original = False
         """Whether the whole result is sent as the author or another server made it."""
         self._source = source
         self._given_policy = policy
         self._admits = admits
         self._root = root
-        self._shown = source.data
-        self._reason = ""
-        self._rows: list[str] | None = None
 
     def simplify(self) -> "_FirstPart":
         """Returns the same part for a result whose fields or tables take too much work: all of it, as plain JSON."""
         policy = replace(self._given_policy, fields=None, tables=False)
         return _FirstPart(self._source, policy, self._admits, self._root)
 
-    @property
-    def _value(self) -> Any:
-        return self._source.value if self._shown is self._source.data else None
-
     def choose(self, work: Work) -> Window | None:
         """Selects the fields to show, and returns the whole as a window if it fits."""
-        data, policy = self._source.data, self._given_policy
-        shown, reason, is_whole = select_fields(data, policy, work)
-        if self._admits is not None and shown != data and not self._admits(document.decode(shown)):  # type: ignore[arg-type]
-            shown, reason, is_whole = data, "The output schema asks for every field. ", True
-        self.policy = replace(policy, fields=None) if is_whole else policy
-        self._shown, self._reason = (data if shown == data else shown), reason
-        value = self._value
-        self._rows = None if isinstance(shown, str) else find_rows(shown, self.policy.rows, work, value)
-        if self._shown is not data:
+        source, data = self._source, self._source.data
+        shown = select(data, self._given_policy, work)
+        if self._admits is not None and shown.is_projected and not self._admits(document.decode(shown.data)):  # type: ignore[arg-type]
+            policy = replace(self._given_policy, fields=None)
+            shown = ShownResult(data, policy, reason="The output schema asks for every field. ")
+        value = None if shown.is_projected else source.value
+        rows = None if isinstance(shown.data, str) else find_rows(shown.data, shown.policy.rows, work, value)
+        shown = self.shown = replace(shown, value=value, rows=rows, is_structured=source.structured is not UNSET)
+        if shown.is_projected:
             return None
-        note = f"[{reason[:-1]}]" if reason else ""
-        structured = self._source.structured is not UNSET
-        whole = result_windows.whole_window(self._shown, self.policy, structured, self._rows, work, note, value)
-        original = self._source.original_result
+        whole = shown.whole_window(work, PlainNote(f"[{shown.reason[:-1]}]" if shown.reason else ""))
+        original = source.original_result
         if whole is not None and original is not None and whole.form != "table":
-            is_compact = not structured and document.strip_space(data, work) == whole.text.encode()
-            most = self.policy.budget.cost_of(whole.texts) if is_compact else self.policy.max_tokens
-            self.keeps_original = blocks.cost(original, self.policy, work) <= most
+            is_compact = not shown.is_structured and document.strip_space(data, work) == whole.text.encode()
+            most = shown.policy.budget.cost_of(whole.texts) if is_compact else shown.policy.max_tokens
+            self.keeps_original = blocks.cost(original, shown.policy, work) <= most
         return whole
 
     def window(self, handle: Handle | None, work: Work) -> tuple[Window, bool]:
         """Returns the part that fits, and whether it matches the output schema."""
-
-        def show(promised: bool, reason: str) -> Window:
-            is_projected = self._shown is not self._source.data
-            return result_windows.first_window(
-                self._shown, self._rows, self.policy, handle, promised, work, is_projected, reason, self._value
-            )
-
-        window = show(self._admits is not None, self._reason)
+        window = replace(self.shown, is_structured=self._admits is not None).part_window(handle, work)
         if self._admits is not None and (window.value is UNSET or not self._admits(window.value)):
-            return show(False, _NO_STRUCTURE), False
+            return replace(self.shown, is_structured=False, reason=_NO_STRUCTURE).part_window(handle, work), False
         return window, True
 
     async def show_nothing(self, handle: Handle | None) -> tuple[StoredHeader, None]:
@@ -263,7 +248,7 @@ class _FirstPart:
 
     def header(self, is_part: bool = False, first: int = 0) -> StoredHeader:
         kind: Literal["text", "json"] = "text" if isinstance(self._source.data, str) else "json"
-        return StoredHeader(kind, self._rows, self.policy, self._root, is_part=is_part, first=first)
+        return StoredHeader(kind, self.shown.rows, self.shown.policy, self._root, is_part=is_part, first=first)
 
 
 def _resolve(

@@ -23,8 +23,8 @@ from deltamcp.results import content, delta_mcp_shapes, document
 from deltamcp.results.content import ResultData
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
-from deltamcp.results.result_windows import is_linked
-from deltamcp.results.stored_result import StoredHeader, select_fields
+from deltamcp.results.shown_result import is_linked, select
+from deltamcp.results.stored_result import StoredHeader
 from deltamcp.runtime.computations import Computations
 from deltamcp.values import JSON, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
@@ -116,7 +116,7 @@ class DeltaMcpDelivery:
         chosen = policy
 
         def choose(work: Work) -> tuple[JSON, bool]:
-            data = select_fields(source.data, chosen, work).data
+            data = select(source.data, chosen, work).data
             value = _decode(data, work)
             return value, data != source.data or chosen.compat or _shape(value, chosen, call.page, 0, work).cut
 

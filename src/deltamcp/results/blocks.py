@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from deltamcp.results.budget import find_largest
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
-from deltamcp.results.result_windows import is_linked
+from deltamcp.results.shown_result import is_linked
 from deltamcp.values import JSON, Content, EmbeddedResource, ResourceLink, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work

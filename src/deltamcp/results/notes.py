@@ -70,54 +70,83 @@ def _is_whole_json(text: str, meta: dict[str, JSON]) -> bool:
     return is_json and meta.get("unit", "whole") == "whole" and "cuts" not in meta
 
 
-def first_note(window: Window, handle: Handle | None, tokens: int) -> str:
-    """Write the note of a first reply with a budget of `tokens`; the handle is None where the result is not stored."""
+class PlainNote(Struct, frozen=True):
+    """A note that is the same below every window."""
+
+    sentence: str
+
+    def text(self, window: Window) -> str:
+        return self.sentence
+
+
+class FirstNote(Struct, frozen=True):
+    """The note of a first reply that shows a part of a result."""
+
+    handle: Handle | None
+    """None where the server could not store the result."""
+    max_tokens: int
+    reason: str = ""
+    """A sentence that begins the note, and a space; or nothing."""
+    rows: int | None = None
+    """The number of rows of the result, where it has rows."""
+    hints: str = ""
+    """What else can be done with the result; it ends the note."""
+
+    def text(self, window: Window) -> str:
+        rows = "" if self.rows is None or window.unit == "rows" else f"{self.rows} rows. "
+        return f"[{self.reason}{rows}{self._rest(window)}{self.hints}]"
+
+    def _rest(self, window: Window) -> str:
+        handle = self.handle
+        if handle is None:
+            shown = _CUT_NOTE if window.unit == "whole" else _span_text(window)
+            return f"{shown}. The rest could not be stored; call again with narrower arguments."
+        cut = next((short for cut in window.cuts if (short := _short_path(cut))), "")
+        call = f'{handle.continue_tool}(handle="{handle.name}"'
+        places = {
+            "whole": f', path="{cut}")' if cut else ")",
+            "JSON characters": f', path="{RAW_PREFIX}", offset={window.end})',
+        }
+        read_on = call + places.get(window.unit, f", offset={window.end})" if window.next is not None else ")")
+        brief = self.max_tokens < _BRIEF_BELOW_TOKENS
+        match window.unit:
+            case "whole":
+                return read_on if brief else f"{_CUT_NOTE}. {read_on} shows it."
+            case "characters":
+                left = window.total - window.end - len(window.tail)
+                return f"{left} of {window.total} characters left out. {read_on}{'' if brief else ' reads on.'}"
+            case _ if window.next is None:
+                return f"{_span_text(window)}. {read_on} has all."
+            case _ if brief:
+                return f"{_span_text(window)}. {read_on}"
+            case _:
+                inside = f" {_CUT_NOTE}; path=... shows it." if window.cuts and window.unit == "rows" else ""
+                return f"{_span_text(window)}{_pages_text(window)}. {read_on} reads on.{inside}"
+
+
+class ContinuationNote(Struct, frozen=True):
+    """The note of a further reply, whose caller knows the handle and the path."""
+
+    path: str
+    max_tokens: int
+    problem: str = ""
+    """A sentence that begins the note."""
+
+    def text(self, window: Window) -> str:
+        place = ""
+        if window.unit == "JSON characters":
+            is_short = _short_path(self.path) == self.path
+            place = f'path="{RAW_PREFIX}{self.path}", ' if is_short else f'"{RAW_PREFIX}" before path, '
+        rest = f"next: {place}offset={window.end}" if window.next is not None else "the last"
+        cut = f"; {_CUT_NOTE}, path=... shows it" if window.cuts and self.max_tokens >= _BRIEF_BELOW_TOKENS else ""
+        return f"[{self.problem}{' ' if self.problem else ''}{_span_text(window)}; {rest}{cut}]"
+
+
+def all_fields_note(handle: Handle | None, reason: str) -> PlainNote:
+    """Return the note of a reply that lacks only the fields the policy does not select; a reason begins it."""
     if handle is None:
-        shown = _CUT_NOTE if window.unit == "whole" else _span_text(window)
-        return f"{shown}. The rest could not be stored; call again with narrower arguments."
-    cut = next((short for cut in window.cuts if (short := _short_path(cut))), "")
-    call = f'{handle.continue_tool}(handle="{handle.name}"'
-    places = {
-        "whole": f', path="{cut}")' if cut else ")",
-        "JSON characters": f', path="{RAW_PREFIX}", offset={window.end})',
-    }
-    read_on = call + places.get(window.unit, f", offset={window.end})" if window.next is not None else ")")
-    brief = tokens < _BRIEF_BELOW_TOKENS
-    match window.unit:
-        case "whole":
-            return read_on if brief else f"{_CUT_NOTE}. {read_on} shows it."
-        case "characters":
-            left = window.total - window.end - len(window.tail)
-            return f"{left} of {window.total} characters left out. {read_on}{'' if brief else ' reads on.'}"
-        case _ if window.next is None:
-            return f"{_span_text(window)}. {read_on} has all."
-        case _ if brief:
-            return f"{_span_text(window)}. {read_on}"
-        case _:
-            inside = f" {_CUT_NOTE}; path=... shows it." if window.cuts and window.unit == "rows" else ""
-            return f"{_span_text(window)}{_pages_text(window)}. {read_on} reads on.{inside}"
-
-
-def row_count_note(window: Window, rows: int) -> str:
-    """Write how many rows the result has, for a first reply that shows it in other units."""
-    return "" if window.unit == "rows" else f"{rows} rows. "
-
-
-def all_fields_note(handle: Handle | None, reason: str) -> str:
-    """Write the note of a reply that lacks only the fields the policy does not select; a reason begins it."""
-    if handle is None:
-        return f"[{reason}The other fields could not be stored.]"
-    return f'[{reason}All fields: {handle.continue_tool}(handle="{handle.name}", path="")]'
-
-
-def continuation_note(window: Window, path: str, tokens: int, problem: str) -> str:
-    """Write the note of a further reply, whose caller knows the handle and the path; a problem begins it."""
-    place = ""
-    if window.unit == "JSON characters":
-        place = f'path="{RAW_PREFIX}{path}", ' if _short_path(path) == path else f'"{RAW_PREFIX}" before path, '
-    rest = f"next: {place}offset={window.end}" if window.next is not None else "the last"
-    cut = f"; {_CUT_NOTE}, path=... shows it" if window.cuts and tokens >= _BRIEF_BELOW_TOKENS else ""
-    return f"[{problem}{' ' if problem else ''}{_span_text(window)}; {rest}{cut}]"
+        return PlainNote(f"[{reason}The other fields could not be stored.]")
+    return PlainNote(f'[{reason}All fields: {handle.continue_tool}(handle="{handle.name}", path="")]')
 
 
 def _span_text(window: Window) -> str:

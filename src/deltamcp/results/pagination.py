@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from msgspec import Struct
+
 from deltamcp.results import document, summary
 from deltamcp.results.budget import find_largest
 from deltamcp.results.document import RawJSON
@@ -69,23 +71,36 @@ def _find_rows_below(data: RawJSON, depth: int, work: Work) -> list[str] | None:
     return [largest]
 
 
-def rows_window(
-    units: Sequence[RawJSON], start: int, wrap: Callable[[list[JSON]], JSON], path: Sequence[str], frame: Frame
-) -> Window | None:
-    """Return a window with as many rows as fit, at least one; None where not even a summary of the first row fits.
+class Envelope(Struct, frozen=True):
+    """What is around the rows of a result: at each level an object, and the name under which it has the rows."""
 
-    `wrap` puts the rows back into the value around them, in which they are at `path`.
-    """
+    levels: tuple[tuple[str, dict[str, JSON]], ...] = ()
+    path: tuple[str, ...] = ()
+    """The path to the rows."""
+
+    def around(self, rows: JSON) -> JSON:
+        """Return the value with the rows in it."""
+        for name, members in reversed(self.levels):
+            rows = {**members, name: rows}
+        return rows
+
+
+BARE_ROWS = Envelope()
+"""The envelope of rows that are the whole value."""
+
+
+def rows_window(units: Sequence[RawJSON], start: int, envelope: Envelope, frame: Frame) -> Window | None:
+    """Return a window with as many rows as fit, at least one; None where not even a summary of the first row fits."""
     decoded: list[JSON] = []
 
     def first(count: int) -> Window:
         further = units[start + len(decoded) : start + count]
         decoded.extend(document.decode_counted(unit, frame.work) for unit in further)
-        return frame.make_window("rows", wrap(decoded[:count]), start, start + count, len(units))
+        return frame.make_window("rows", envelope.around(decoded[:count]), start, start + count, len(units))
 
     def window_of_part(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
-        inside = tuple(pointer(*path, start) + cut for cut in cuts)
-        return frame.make_window("rows", wrap([value]), start, start + 1, len(units), inside)
+        inside = tuple(pointer(*envelope.path, start) + cut for cut in cuts)
+        return frame.make_window("rows", envelope.around([value]), start, start + 1, len(units), inside)
 
     max_count = min(len(units) - start, frame.policy.page_size or len(units))
     if max_count <= 0:

@@ -4,7 +4,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -19,10 +19,11 @@ from deltamcp.results.pointer import parse_path, pointer
 from deltamcp.results.policy import ResolvedPolicy, ResultPolicy, override_policy
 from deltamcp.results.projection import are_row_fields, find_missing, project, project_rows
 from deltamcp.results.result_windows import read_raw_window, read_window, units_json
+from deltamcp.results.shown_result import selected_fields
 from deltamcp.results.window import Window
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
-from deltamcp.work import Work, WorkLimitError
+from deltamcp.work import Work
 
 
 class StoredHeader(Struct, frozen=True, omit_defaults=True):
@@ -152,7 +153,7 @@ class StoredResult:
             return str(self._data, "utf-8")
         policy = self._header.policy
         return document.decode_counted(
-            self._data if policy.fields is None else project_fields(self._data, policy, work), work
+            self._data if policy.fields is None else selected_fields(self._data, policy, work), work
         )
 
     @property
@@ -220,7 +221,7 @@ class StoredResult:
                 else Selection(str(self._data, "utf-8"), "", self._page_starts())
             )
         if arguments.path is None and arguments.fields is None and not arguments.grep:
-            data = self._data if policy.fields is None else project_fields(self._data, policy, work)
+            data = self._data if policy.fields is None else selected_fields(self._data, policy, work)
             rows = self._header.rows or []
             return Selection(_split_units(document.at(data, rows, work), work), pointer(*rows), self._page_starts())
         path = self._rows_path(arguments.fields, work) if arguments.path is None else parse_path(arguments.path)
@@ -290,52 +291,6 @@ class ResultParts:
     @functools.cached_property
     def _text(self) -> str:
         return str(self._data, "utf-8")
-
-
-def project_fields(data: RawJSON, policy: ResolvedPolicy, work: Work) -> bytes:
-    """Return the JSON of a result with only the fields that the policy selects.
-
-    Raises:
-        UsageError: the policy's expression is invalid or does not apply to the result.
-    """
-    assert policy.fields is not None, "callers check that the policy selects fields"
-    value, rows = document.decode_counted(data, work), find_rows(data, policy.rows, work)
-    return jsonrpc.encode(project_rows(value, policy.fields, rows, work))
-
-
-class SelectedFields(NamedTuple):
-    """The fields of a result that a policy selects."""
-
-    data: str | bytes
-    problem: str
-    """A sentence for the caller and a space, or nothing."""
-    is_whole: bool
-    """Whether the data is the whole result, because the policy's fields do not apply to it."""
-
-
-def select_fields(data: str | bytes, policy: ResolvedPolicy, work: Work) -> SelectedFields:
-    """Return the fields of a result that the policy selects.
-
-    That is the whole result where the policy's expression does not apply, or where it has none of the fields that the
-    caller requested: the tool has run, so its result must not get lost.
-
-    Raises:
-        WorkLimitError: the selection would take more steps than there are.
-    """
-    if isinstance(data, str) or policy.fields is None:
-        return SelectedFields(data, "", False)
-    try:
-        value, rows = document.decode_counted(data, work), find_rows(data, policy.rows, work)
-        projected = project_rows(value, policy.fields, rows, work)
-    except WorkLimitError:
-        raise
-    except UsageError:
-        return SelectedFields(data, "The expression in fields does not apply. ", True)
-    if not policy.fields_requested:
-        return SelectedFields(jsonrpc.encode(projected), "", False)
-    missing = find_missing(value, policy.fields, rows, work)
-    problem = missing.sentence(policy.max_tokens) + " " if missing.paths else ""
-    return SelectedFields(data if missing.are_all else jsonrpc.encode(projected), problem, missing.are_all)
 
 
 def _read(selection: Selection, start: int, policy: ResolvedPolicy, work: Work, until: int | None = None) -> Window:

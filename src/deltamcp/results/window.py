@@ -1,7 +1,6 @@
 """A window, which is the part of a result that one reply shows, and the frame that counts the reply's tokens."""
 
-from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -50,16 +49,24 @@ class Window(Struct, frozen=True):
         return [self.text, *self.notes]
 
 
+class Note(Protocol):
+    """What a reply says below a window."""
+
+    def text(self, window: Window) -> str: ...
+
+
 class Frame(Struct, frozen=True):
     """Everything in a reply besides the window, and the budget for both."""
 
     policy: ResolvedPolicy
-    note: Callable[[Window], str]
+    note: Note
     work: Work
     other_text: str = ""
     """Other text of the reply that the model reads, such as a link."""
     structured: bool = False
     """Whether the reply has the value as structured content too."""
+    cuts: tuple[str, ...] = ()
+    """Pointers to what is cut beside the part that a window shows."""
 
     @property
     def budget(self) -> Budget:
@@ -75,7 +82,7 @@ class Frame(Struct, frozen=True):
         return replace(self, policy=replace(self.policy, tables=False))
 
     def add_note(self, window: Window) -> Window:
-        return replace(window, note=self.note(window))
+        return replace(window, note=self.note.text(window))
 
     def make_window(
         self, unit: Unit, value: JSON, start: int, end: int, total: int, cuts: tuple[str, ...] = ()
@@ -85,6 +92,7 @@ class Frame(Struct, frozen=True):
         encoded = encode(
             value, tables=self.has_tables, dictionary=policy.dictionary, model=policy.model, work=self.work
         )
+        cuts = (*self.cuts, *cuts)
         window = Window(unit, start, end, total, encoded.text, value=value, form=encoded.form, cuts=cuts)
         return self.add_note(window)
 

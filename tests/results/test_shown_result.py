@@ -12,7 +12,7 @@ from deltamcp.results.encode import decode, encode
 from deltamcp.results.notes import Handle
 from deltamcp.results.pagination import find_rows
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.results.result_windows import first_window, whole_window
+from deltamcp.results.shown_result import ShownResult
 from deltamcp.results.window import Window
 from deltamcp.values import JSON, ResourceLink
 from deltamcp.wire import jsonrpc
@@ -44,9 +44,8 @@ def show(value: JSON, policy: ResolvedPolicy) -> Window:
     """The window of the reply to a call that returned a value."""
     data = jsonrpc.encode(value)
     work = unlimited_work()
-    rows = find_rows(data, policy.rows, work, value)
-    whole = whole_window(data, policy, False, rows, work, value=value)
-    return whole or first_window(data, rows, policy, HANDLE, False, work, value=value)
+    shown = ShownResult(data, policy, value, find_rows(data, policy.rows, work, value))
+    return shown.whole_window(work) or shown.part_window(HANDLE, work)
 
 
 def is_whole(window: Window) -> bool:
