@@ -160,7 +160,7 @@ async def test_a_server_that_is_known_and_crashed_since_is_named_with_its_operat
     async with client_of(made) as client:
         assert "not running" not in await text(client, "discover"), "nobody has tried"
         failed = await client.call_tool("execute", {"operation": "sqlite.write_query"})
-        assert failed.is_error and "did not start, or cannot be reached: ended with exit code 1" in failed.text
+        assert failed.is_error and "cannot be used: ended with exit code 1" in failed.text
         assert "FileNotFoundError" in failed.text
         overview = (await text(client, "discover")).splitlines()
         assert overview[0] == "sqlite: write_query" and overview[-1].startswith("sqlite: not running: exit code 1")

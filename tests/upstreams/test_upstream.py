@@ -90,7 +90,7 @@ async def test_it_can_be_started_ahead_and_started_again_by_itself(log):
 async def test_a_server_that_hangs_at_its_start_is_given_up(log):
     async with fake(log, UpstreamSettings(start_seconds=0.5), discover="silent", initialize="silent") as upstream:
         with pytest.raises(
-            UpstreamError, match=r"cannot be reached: did not introduce itself within 0\.5 s; try"
+            UpstreamError, match=r"cannot be used: did not introduce itself within 0\.5 s; try"
         ) as caught:
             await call(upstream, "echo")
         assert caught.value.retryable
@@ -153,11 +153,11 @@ async def test_a_call_that_kills_every_time_is_not_repeated_for_ever(log):
 async def test_a_crash_loop_is_slowed_down_and_callers_are_told_at_once(log):
     async with fake(log, discover="exit", initialize="exit") as upstream:
         while (state := upstream.state).failures < 5:
-            with pytest.raises(UpstreamError, match="did not start"):
+            with pytest.raises(UpstreamError, match="cannot be used: ended with exit code 3"):
                 await call(upstream, "echo")
             advance_clock(120)
         assert state.phase is Phase.BACKING_OFF
-        with pytest.raises(UpstreamError, match="did not start"):
+        with pytest.raises(UpstreamError, match="cannot be used: ended with exit code 3"):
             await call(upstream, "echo")
         count = len(starts(log))
         with pytest.raises(
@@ -167,7 +167,7 @@ async def test_a_crash_loop_is_slowed_down_and_callers_are_told_at_once(log):
         assert caught.value.retryable
         assert len(starts(log)) == count
         advance_clock(120)
-        with pytest.raises(UpstreamError, match="did not start"):
+        with pytest.raises(UpstreamError, match="cannot be used: ended with exit code 3"):
             await call(upstream, "echo")
         assert len(starts(log)) > count
 
@@ -189,8 +189,7 @@ async def test_a_program_that_is_not_there_is_told_without_its_name():
     with pytest.raises(UpstreamError) as caught:
         await call(upstream, "echo")
     assert str(caught.value) == (
-        "The server ghost behind this operation did not start, or cannot be reached: cannot be started; "
-        "try again later."
+        "The server ghost behind this operation cannot be used: cannot be started; try again later."
     )
     await upstream.close()
 

@@ -232,8 +232,9 @@ class Upstream:
             when = f"try again in {max(1, round(error.seconds))} s."
             raise self._failure(f"is started again after failures{_reason(connection, context)}; {when}") from None
         except UnreachableError:
-            told = _reason(connection, context)
-            raise self._failure(f"did not start, or cannot be reached{told}; {_AGAIN}") from None
+            reason = _reason(connection, context)
+            what = f"cannot be used{reason}" if reason else "did not start, or cannot be reached"
+            raise self._failure(f"{what}; {_AGAIN}") from None
         except ArgumentsError as error:
             raise UpstreamError(self._redact(str(error))[:_MAX_ERROR_CHARS]) from None
         except ClientError as error:
