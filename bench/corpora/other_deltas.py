@@ -9,7 +9,7 @@ import jsonpatch
 
 from bench.corpora.series import State
 from deltamcp.deltas.keys import key_rank, unique_values
-from deltamcp.results.pagination import find_rows
+from deltamcp.results.rows import find_rows
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.work import unlimited_work

@@ -12,8 +12,9 @@ from deltamcp.catalog.lite_tools import REDEEM_DEFINITION
 from deltamcp.catalog.meta_tools import CHANGES_LEGEND
 from deltamcp.deltas.edits import apply_edit
 from deltamcp.deltas.parser import parse_edit
-from deltamcp.results.encode import TABLE_LEGEND, decode
+from deltamcp.results.encode import decode
 from deltamcp.results.policy import ResultPolicy
+from deltamcp.results.tables.legend import table_legend
 from deltamcp.values import Kind, ResultShape, Surface
 from deltamcp.work import unlimited_work
 
@@ -29,8 +30,9 @@ url=u/{id}
 
 
 def test_each_sentence_on_tables_is_true():
-    assert TABLE_LEGEND.removeprefix("Tables: ").removesuffix(".").split("; ") == [
-        "empty cell: null (a?: absent)",
+    assert table_legend(TABLE).removeprefix("Table: ").split("; ") == [
+        "empty cell: null",
+        "a?: absent where empty",
         ".b: prefix as before",
         "a=x*y: x, cell, y",
         "{b}: column b",

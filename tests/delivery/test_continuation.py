@@ -227,9 +227,9 @@ async def test_grep_finds_rows_by_any_value(era):
 
 async def test_grep_finds_lines(era):
     async with era_client(office(), era) as peer:
-        result = await peer.result_of("continue", handle=await kept(peer, "log"), grep="Line 42 ")
-        at = LINES.index("Line 42 ")
-        assert LINES.splitlines()[42] in first_text(result) and str(at) in first_text(result)
+        result = await peer.result_of("continue", handle=await kept(peer, "log"), grep="^Line 42 ")
+        head, found = first_text(result).splitlines()
+        assert head == f"1 of {len(LINES.splitlines())} lines match:" and found == f"43:{LINES.splitlines()[42]}"
         assert LINES.splitlines()[7] not in first_text(result)
 
 

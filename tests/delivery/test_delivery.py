@@ -131,12 +131,13 @@ async def test_text_and_structured_content_share_the_budget(kind, budget, era):
 
 
 @pytest.mark.parametrize("kind", VALUES)
-async def test_what_fits_comes_whole_and_without_a_note(kind, era):
+async def test_what_fits_comes_whole_with_no_note_but_the_legend_of_a_table(kind, era):
     whole = VALUES[kind]
     async with era_client(value_server(max_tokens=100_000), era) as peer:
         result = await peer.result_of("get", kind=kind)
-        [text] = texts(result)
+        text, *notes = texts(result)
         assert len(result["content"]) == 1 and "handle" not in result_meta(result)
+        assert all(note.startswith("[Table: ") for note in notes)
         assert text == whole if isinstance(whole, str) else is_same(decode(text), whole)
 
 

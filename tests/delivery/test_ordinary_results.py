@@ -151,7 +151,8 @@ async def test_behind_meta_tools_nothing_is_lost_and_no_result_costs_more_than_i
     direct = model_texts(sent)
     structured = sent.get("structuredContent")
     if structured is not None and not is_said(structured, reply):
-        [inner] = structured.values()  # of a wrapper; the texts have no name for it
+        [(name, inner)] = structured.items()
+        assert name == "result" or len(sent["content"]) == 1
         assert is_said(inner, reply) or (inner == "" and EMPTY_NOTE in model_texts(reply)[-1])
         if not is_said(inner, {"content": sent["content"]}):  # of `[null, {}]` the texts say `{}`
             direct = max([compact(inner)], direct, key=tokens)

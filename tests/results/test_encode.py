@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.results.encode import TABLE_LEGEND, as_table, decode, encode
+from deltamcp.results.encode import as_table, decode, encode
+from deltamcp.results.tables.legend import table_legend
 from deltamcp.results.tables.table_writer import write_object_table, write_table
 from deltamcp.tokens import count
 from deltamcp.wire import jsonrpc
@@ -27,15 +28,16 @@ def check(value: Any) -> None:
 
 
 def check_rows(rows: list[dict[str, Any]]) -> None:
-    """Worth it or not, a table holds its rows, and its first lines hold the first of them."""
+    """Worth it or not, a table holds its rows, and one that lacks lines is noticed."""
     for dictionary in (True, False):
         made = write_table(rows, dictionary, unlimited_work())
         if made is None:
             continue
         assert len(made.lines) == len(rows)
         assert not any("\n" in line or line.startswith("#") for line in made.lines)
-        for some in {0, 1, len(rows) // 2, len(rows)}:
-            assert is_same(decode("\n".join([made.head, *made.lines[:some]])), rows[:some])
+        assert is_same(decode("\n".join([made.head, *made.lines])), rows)
+        with pytest.raises(ValueError, match="rows"):
+            decode("\n".join([made.head, *made.lines[: len(rows) // 2]]))
 
 
 def check_table(value: Any) -> None:
@@ -233,7 +235,7 @@ def test_what_a_table_looks_like():
     made = write_table(rows, False, unlimited_work())
     assert made is not None
     assert made.head.split("\n") == [
-        "#id,owner.name=Dr *,.mail=*@example.com,note=*,extra?",
+        "#6 id,owner.name=Dr *,.mail=*@example.com,note=*,extra?",
         "url=https://example.com/{id}",
         "state=open",
         "closed=null",
@@ -247,12 +249,16 @@ def test_values_that_repeat_stand_once():
     rows = [{"id": number, "body": long[number * number % 7 % 2]} for number in range(20)]
     made = write_table(rows, True, unlimited_work())
     assert made is not None
-    assert made.head.split("\n")[:2] == ["#id\t&1", "&1\tbody"]
+    assert made.head.split("\n")[:2] == ["#20 id\t&1", "&1\tbody"]
     assert is_same(decode("\n".join([made.head, *made.lines])), rows)
 
 
 def test_the_legend_is_short():
-    assert count(TABLE_LEGEND) <= 40
+    every = encode(
+        [{"id": n, "a": {"b": f"x{n}y", "c": f"z{n}", "long": ["one text", None][n % 2]}} for n in range(30)]
+    )
+    assert every.form == "table" and every.legend == table_legend(every.text) and 0 < count(every.legend) <= 45
+    assert not table_legend("#2 id,name\n\n1,a\n2,b")
 
 
 @pytest.mark.parametrize("folder", ["results", "evolving"])

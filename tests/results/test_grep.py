@@ -1,4 +1,4 @@
-"""`grep`: the units that hold a word, in a number of steps that grows with the text and the words only."""
+"""`grep`: the lines, rows and members that match a pattern, counted, in a number of steps that grows with the text."""
 
 import functools
 import re
@@ -9,52 +9,72 @@ from hypothesis import strategies as st
 
 from deltamcp.errors import UsageError
 from deltamcp.results import document
-from deltamcp.results.grep import MAX_LINES, MAX_WORD_CHARS, MAX_WORDS, matching_units
+from deltamcp.results.grep import MAX_LINES, matching_lines, matching_rows
+from deltamcp.results.pattern import MAX_CHARS, parse_pattern
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError, unlimited_work
 from tests.support.steps import steps_of
 
 TEXTS = st.text('abAB \n"\\é', max_size=12)
+PATTERNS = st.sampled_from(["a", "a|B", "^a", "b$", "^$", "[ab]+ ", "é", "(?i)AB", "a.*b", '"', "", "x*"])
 
 
-@given(st.lists(TEXTS, max_size=30), st.lists(st.text('abAB"\\é', min_size=1, max_size=3), min_size=1, max_size=4))
-def test_the_items_found_are_those_that_hold_a_word(values: list[str], words: list[str]) -> None:
-    items = document.items(jsonrpc.encode(values), unlimited_work())
-    found = matching_units(items, "|".join(words), unlimited_work()).units
-    expected = [place for place, text in enumerate(values) if any(word.lower() in text.lower() for word in words)]
-    assert [int(place) for place in found] == expected
+@given(st.lists(TEXTS, max_size=30).map("\n".join), PATTERNS)
+def test_the_lines_found_are_those_that_python_finds(text: str, pattern: str) -> None:
+    found = matching_lines(text, parse_pattern(pattern), unlimited_work())
+    lines = text.split("\n")[: -1 if text.endswith("\n") else None] if text else []
+    expected = [f"{number}:{line.rstrip()}" for number, line in enumerate(lines, 1) if re.search(pattern, line)]
+    assert found.text.split("\n") == (expected or [""])
+    assert (found.matches, found.total) == (len(expected), len(lines))
 
 
-@given(st.lists(TEXTS, max_size=30).map("\n".join), st.integers(1, 3_000), st.text("abAB", min_size=1, max_size=3))
-def test_the_lines_found_are_those_that_hold_a_word(text: str, times: int, word: str) -> None:
-    text = (text + "\n") * times
-    found = matching_units(text, word, unlimited_work())
-    expected = [line for line in text.splitlines() if word.lower() in line.lower()]
-    lines = str(found.units).splitlines()
-    assert [re.sub(r"^\d+: ", "", line) for line in lines] == [line.rstrip() for line in expected[:MAX_LINES]]
-    assert found.are_all == (len(expected) <= MAX_LINES)
-    for line in lines[:3]:
-        offset, _, shown = line.partition(": ")
-        assert text[int(offset) :].startswith(shown)
+@given(st.lists(st.sampled_from(["hit", "a", "b"]), max_size=40), st.integers(1, 5))
+def test_lines_around_matches_are_shown_once_and_in_order(lines: list[str], context: int) -> None:
+    found = matching_lines("\n".join(lines), parse_pattern(f"-C{context} hit"), unlimited_work())
+    near = {
+        at + step
+        for at, line in enumerate(lines)
+        for step in range(-context, context + 1)
+        if line == "hit" and 0 <= at + step < len(lines)
+    }
+    shown = [line for line in found.text.splitlines() if line != "--"]
+    assert shown == [f"{at + 1}{':' if lines[at] == 'hit' else '-'}{lines[at]}" for at in sorted(near)]
+    gaps = sum(after - before > 1 for before, after in zip(sorted(near), sorted(near)[1:], strict=False))
+    assert found.text.splitlines().count("--") == gaps
 
 
-@pytest.mark.parametrize("words", ["|".join(["word"] * (MAX_WORDS + 1)), "w" * (MAX_WORD_CHARS + 1)])
-def test_more_words_than_a_model_sends_are_refused(words: str) -> None:
-    with pytest.raises(UsageError, match="search for fewer"):
-        matching_units("text", words, unlimited_work())
+@given(st.lists(TEXTS, max_size=30), PATTERNS)
+def test_the_rows_found_have_a_text_that_matches(values: list[str], pattern: str) -> None:
+    items = document.items(jsonrpc.encode([{"text": value} for value in values]), unlimited_work())
+    found = matching_rows(items, parse_pattern(pattern), unlimited_work())
+    matching = {str(at) for at, text in enumerate(values) if re.search(pattern, text, re.MULTILINE)}
+    assert matching <= found.members.keys() and found.total == len(values)
 
 
-@pytest.mark.parametrize("unit", ["lorem ipsum dolor", "aaaaaaaaaaaaaaab" * 8, "é" * 60])
-def test_the_steps_grow_with_the_text_and_the_words(unit: str) -> None:
-    rows = document.items(jsonrpc.encode([unit] * 20_000), unlimited_work())
-    chars = 20_000 * len(unit)
-    for words in (1, MAX_WORDS):
-        grep = "|".join(f"{'a' * 10}z{number}" for number in range(words))
-        steps = steps_of(functools.partial(matching_units, rows, grep))
-        assert steps < 20_000 + chars * (10 + words) // 100
+def test_only_the_first_of_very_many_lines_are_shown_and_all_are_counted() -> None:
+    found = matching_lines("word\n" * (MAX_LINES + 5), parse_pattern("word"), unlimited_work())
+    assert found.matches == found.total == MAX_LINES + 5 and len(found.text.splitlines()) == MAX_LINES
+
+
+HOSTILE = ["(", "a" * (MAX_CHARS + 1), "(?:a?){1000}a{1000}", "(a{1000}){1000}", "\\", "(?<=a)b", "(a)\\1", "\ud800"]
+
+
+@pytest.mark.parametrize("pattern", HOSTILE)
+def test_what_re2_does_not_know_is_refused_in_a_sentence(pattern: str) -> None:
+    with pytest.raises(UsageError, match="grep"):
+        parse_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(x+x+)+y", "(.*)(.*)(.*)(.*)[^a]$", "[a-q][^u-z]{13}x", "(a|aa)+$", "(a?){30}a{30}"]
+)
+def test_the_steps_grow_with_the_text_only(pattern: str) -> None:
+    few, many = (
+        steps_of(functools.partial(matching_lines, "a" * size, parse_pattern(pattern))) for size in (100_000, 1_000_000)
+    )
+    assert many <= 11 * few
 
 
 def test_a_search_ends_at_its_limit() -> None:
-    rows = document.items(jsonrpc.encode(["lorem"] * 20_000), unlimited_work())
     with pytest.raises(WorkLimitError):
-        matching_units(rows, "lorem", Work(10_000))
+        matching_lines("lorem\n" * 20_000, parse_pattern("lorem"), Work(10_000))

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import json
 from typing import Any
 
 import pytest
@@ -246,17 +245,19 @@ async def test_a_path_to_nothing_is_refused(era):
     assert server.got == []
 
 
-async def test_an_object_with_other_keys_beside_is_untouched(era):
+@pytest.mark.parametrize("other", [{"other": 1}, {"path": "/total", "more": None}])
+async def test_what_references_do_not_have_is_refused(era, other):
     server = post()
     async with era_client(server, era) as peer:
-        handle = await kept(peer)
-        value = {
-            "a": {"$result": handle, "other": 1},
-            "b": [{"$result": handle, "path": "/total", "patch": [], "more": None}],
-            "c": {"path": "/total", "patch": []},
-            "d": {"$results": handle},
-            "e": "$result",
-        }
+        value = [{"$result": await kept(peer), **other}]
+        refusal = await peer.refusal_of("anything", value=value)
+        assert "$result, path, fields and patch" in refusal and [*other][-1] in refusal
+
+
+async def test_objects_without_the_key_are_untouched(era):
+    server = post()
+    async with era_client(server, era) as peer:
+        value = {"c": {"path": "/total", "patch": []}, "d": {"$results": await kept(peer)}, "e": "$result"}
         assert await sent(server, peer, "anything", value=value) == {"value": value}
 
 
@@ -342,11 +343,13 @@ async def test_what_cannot_be_sent_is_refused_before_anyone_is_asked(era):
     assert server.got == []
 
 
-async def test_the_note_says_how_to_pass_a_result_on():
-    async with era_client(post()) as peer:
-        result = await peer.result_of("wrapped")
-        reference = json.dumps({"$result": result_meta(result)["handle"]}, separators=(",", ":"))
-        assert reference in texts(result)[1]
+@pytest.mark.parametrize(("disclosure", "tool"), [("full", "continue"), ("meta", "execute")])
+async def test_a_definition_says_how_to_pass_a_result_on(disclosure, tool):
+    async with era_client(post(Disclosure(disclosure))) as peer:
+        told = [
+            name for name, each in (await peer.tools()).items() if '{"$result":handle' in each.get("description", "")
+        ]
+        assert told == [tool]
 
 
 async def test_a_prefix_changes_nothing():

@@ -12,7 +12,8 @@ import pytest
 from pydantic import BaseModel
 
 from deltamcp import ConfigurationError, DeltaServer, Disclosure, ResultPolicy, Text, ToolError, ToolResult
-from deltamcp.results.encode import TABLE_LEGEND, decode
+from deltamcp.results.encode import decode
+from deltamcp.results.tables.legend import table_legend
 from deltamcp.tokens import count
 from tests.support.bytes_client import EXTENSION
 from tests.support.equality import is_same
@@ -68,7 +69,6 @@ async def test_without_a_budget_everything_is_whole(era):
         result = await peer.result_of("get")
         assert json.loads(first_text(result)) == USERS and len(result["content"]) == 1
         assert list(await peer.tools()) == ["get"]
-        assert TABLE_LEGEND not in str(await peer.tools())
 
 
 # Output schemas
@@ -214,32 +214,22 @@ def returns_hand() -> ToolResult:
 )
 @pytest.mark.parametrize("tables", [None, False])
 @pytest.mark.parametrize("budget", [100, 500, 2000])
-async def test_whoever_is_shown_a_table_has_read_the_legend(function, tables, budget, era):
+async def test_whoever_is_shown_a_table_reads_what_its_forms_mean(function, tables, budget, era):
     server = serving(function, results=ResultPolicy(max_tokens=budget, tables=tables))
     async with era_client(server, era) as peer:
-        legends = str(await peer.tools()).count(TABLE_LEGEND)
         result = await peer.use("get")
         is_table = result_meta(result).get("form") == "table"
         assert not is_table or tables is None
-        assert legends == 1 or not is_table, first_text(result)
+        legend = table_legend(first_text(result)) if is_table else ""
+        assert legend in "".join(texts(result)[1:]) and ("Table: " in str(texts(result)[1:])) == bool(legend)
 
 
-@pytest.mark.parametrize("function", [returns_text, returns_number])
-async def test_no_legend_where_no_table_can_come(function):
-    async with era_client(serving(function, results=ResultPolicy(max_tokens=500))) as peer:
-        assert TABLE_LEGEND not in str(await peer.tools())
-
-
-async def test_the_legend_is_in_one_tool_of_a_list_and_the_authors_words_stay():
+async def test_the_authors_words_stay():
     server = serving(returns_rows, results=ResultPolicy(max_tokens=500))
     server.tool(name="again")(returns_rows)
     async with era_client(server) as peer:
         tools = await peer.tools()
         assert tools["get"]["description"] == tools["again"]["description"] == "Rows of it."
-        assert TABLE_LEGEND in tools["continue"]["description"]
-    async with era_client(serving(returns_rows, results=ResultPolicy(max_tokens=500, tables=False))) as peer:
-        assert (await peer.tools())["get"]["description"] == "Rows of it."
-        assert json.loads(first_text(await peer.result_of("get")))[0] == USERS[0]
 
 
 async def test_a_tool_may_ban_tables_for_itself(era):
@@ -256,13 +246,9 @@ async def test_a_tool_may_ban_tables_for_itself(era):
         assert json.loads(first_text(more))
 
 
-async def test_behind_meta_tools_continue_has_the_legend(era):
-    async with era_client(serving(returns_rows, disclosure="meta"), era) as peer:
-        tools = await peer.tools()
-        assert TABLE_LEGEND in tools["continue"]["description"] and str(tools).count(TABLE_LEGEND) == 1
+async def test_behind_meta_tools_no_table_comes_where_the_author_bans_them(era):
     banned = serving(returns_rows, disclosure="meta", results=ResultPolicy(tables=False))
     async with era_client(banned, era) as peer:
-        assert TABLE_LEGEND not in str(await peer.tools())
         assert json.loads(first_text(await peer.result_of("execute", operation="get"))) == USERS[:50]
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from deltamcp import tokens
 from deltamcp.results.encode import decode, encode
 from deltamcp.results.notes import Handle
-from deltamcp.results.pagination import find_rows
 from deltamcp.results.policy import ResolvedPolicy
+from deltamcp.results.rows import find_rows
 from deltamcp.results.shown_result import ShownResult
 from deltamcp.results.window import Window
 from deltamcp.values import JSON, ResourceLink
@@ -65,7 +65,7 @@ def fits(value: JSON, budget: int) -> bool:
 def test_rows_whose_table_fits_come_whole(count, budget, wrap):
     value = wrap(compressible_rows(count))
     window = show(value, ResolvedPolicy(max_tokens=budget))
-    assert is_whole(window) and window.form == "table" and not window.note
+    assert is_whole(window) and window.form == "table" and window.note == "[Table: {b}: column b]"
     assert is_same(decode(window.text), value)
 
 

@@ -37,7 +37,7 @@ def test_views_are_accounted_and_few() -> None:
     result = stored(TINY[:20_000])
     assert result.view_bytes == 0
     for number in range(30):
-        read(result, grep=f"[|{number}")
+        read(result, grep=f"\\[|{number}")
         assert 0 < result.view_bytes < 40_000_000
     assert len(result._selections) <= 8
 

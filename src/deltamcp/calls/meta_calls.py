@@ -20,7 +20,7 @@ from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.delivery.stored_results import ResultOrigin
 from deltamcp.errors import MissingScopesError, ToolErrorCode, UsageError
-from deltamcp.results import content, projection
+from deltamcp.results import content
 from deltamcp.results.content import ResultData
 from deltamcp.results.notes import add_notes
 from deltamcp.results.policy import ROOT_KEY, RequestPolicy, parse_root, requested_policy, requested_root
@@ -136,7 +136,7 @@ class MetaCalls:
 
     async def _execute(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
-            operation, params, fields, root, repair = await self._parse_execute_arguments(ask.arguments, request)
+            operation, params, query, root, repair = await self._parse_execute_arguments(ask.arguments, request)
         except UsageError as error:
             self._tool_calls.observe_unknown(ask.arguments.get("operation"), request)
             if isinstance(error, UnknownOperationError):
@@ -156,9 +156,8 @@ class MetaCalls:
             twin = request.view.meta_tool_name(MetaTool.EXECUTE_DESTRUCTIVE)
             raise UsageError(f"{operation.id} is declared destructive; use {twin}.")
         note = f"({repair})" if repair else ""
-        projection.check_fields(fields)
-        asks = fields is not None or root is not None
-        policy = RequestPolicy(fields=fields, pack_root=root) if asks else _NO_POLICY
+        asks = bool(query) or root is not None
+        policy = RequestPolicy(fields=query.fields, grep=query.grep, pack_root=root) if asks else _NO_POLICY
         override = ResultOverride(policy, note)
         call = CallTool(operation.id, params, ask.inputs, ask.promise)
         if operation.promise_policy != "never" and (promises := self._promise_calls()) is not None:

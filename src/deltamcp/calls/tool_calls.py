@@ -237,6 +237,7 @@ class ToolCalls:
                 sent_arguments = await self._continuation.resolve_references(
                     sent_arguments, terms.caller, strict=request.view.may_cut_results
                 )
+                sent_arguments = reference.join_lines(sent_arguments, ask.arguments, operation.tool["inputSchema"])
             whole_arguments = sent_arguments
             if policy is not None:
                 sent_arguments, policy = take_root(operation, policy, sent_arguments)

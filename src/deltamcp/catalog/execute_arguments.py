@@ -13,6 +13,7 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View
 from deltamcp.errors import UsageError
 from deltamcp.results.policy import ROOT_KEY, parse_root
+from deltamcp.results.query import Query, check_query
 from deltamcp.values import JSON
 from deltamcp.wire.codecs import JSON_CODEC
 from deltamcp.wire.message_bounds import MessageBoundError
@@ -34,7 +35,7 @@ class ExecuteArguments(NamedTuple):
 
     operation: Operation
     params: dict[str, JSON]
-    fields: list[str] | str | None
+    query: Query
     """The parts of the result that the caller wants."""
     held_root: str | None
     """The root of the result that the caller already has, where it sends one."""
@@ -63,16 +64,26 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
     operation = view.find(name) or view.find(name.strip().removesuffix("()"))
     if operation is None:
         raise UnknownOperationError(name)
-    fields = None if "fields" in operation.parameter_names else remaining.pop("fields", None)
-    fields = None if fields == "" else fields
-    if not (fields is None or isinstance(fields, str) or (isinstance(fields, list) and all(map(_is_text, fields)))):
-        raise UsageError("fields must be a list of paths into the result, or a JMESPath expression.")
+    query = _take_query(operation, remaining)
     is_own_parameter = ROOT_KEY in operation.parameter_names and not operation.takes_root
     held_root = None if is_own_parameter or ROOT_KEY not in remaining else parse_root(remaining.pop(ROOT_KEY))
     params = _take_params(operation, remaining, repairs)
     if remaining:
         params = _add_stray_params(operation, remaining, params, repairs)
-    return ExecuteArguments(operation, params, fields, held_root, " ".join(repairs))
+    return ExecuteArguments(operation, params, query, held_root, " ".join(repairs))
+
+
+def _take_query(operation: Operation, remaining: dict[str, JSON]) -> Query:
+    """Takes fields and grep, unless the operation has parameters of these names."""
+    taken = {name: remaining.pop(name, None) for name in ("fields", "grep") if name not in operation.parameter_names}
+    fields, grep = taken.get("fields") or None, taken.get("grep") or None
+    if not (fields is None or isinstance(fields, str) or (isinstance(fields, list) and all(map(_is_text, fields)))):
+        raise UsageError("fields must be a JMESPath expression, or a list of paths into the result.")
+    if not (grep is None or isinstance(grep, str)):
+        raise UsageError("grep must be a regular expression, as a text.")
+    query = Query(fields, grep)
+    check_query(query)
+    return query
 
 
 def _is_text(value: JSON) -> bool:

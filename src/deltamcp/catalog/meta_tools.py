@@ -10,8 +10,8 @@ from typing import Any
 from deltamcp.catalog.directory import Directory
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.operation import Operation
-from deltamcp.results.encode import TABLE_LEGEND
 from deltamcp.results.policy import ROOT_KEY, ResolvedPolicy, size_hint
+from deltamcp.results.reference import KEY as REFERENCE_KEY
 from deltamcp.values import JSON
 
 CHANGES_LEGEND = (
@@ -23,7 +23,7 @@ MAX_QUERIES = 10
 """Queries of one call of `discover`."""
 MAX_SCHEMAS = 10
 """Operations that one call of `get_schema` can describe."""
-CONTENT_LINE_TOKENS = 31
+CONTENT_LINE_TOKENS = 28
 """The budget of the line that summarizes the catalogue."""
 
 
@@ -55,7 +55,8 @@ class DetailLevel(enum.Enum):
 _STRINGS_SCHEMA: Mapping[str, JSON] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 """Two branches, not a list of types, which AutoGen 0.7 and DSPy 3.4 cannot read."""
 _STRING_SCHEMA: Mapping[str, JSON] = {"type": "string"}
-_FIELDS_SCHEMA: Mapping[str, JSON] = {"type": "string", "description": "id,user.login"}
+_FIELDS_SCHEMA: Mapping[str, JSON] = {"type": "string", "description": "JMESPath: [?n>`9`].id, count_by(@,&k)"}
+"""The examples have a filter and an aggregate: of "id,user.login" alone, models did not guess that there are any."""
 _READ_ONLY_HINTS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 _ANNOTATIONS: Mapping[MetaTool, dict[str, JSON]] = {
     MetaTool.DISCOVER: _READ_ONLY_HINTS,
@@ -133,14 +134,15 @@ def _description(meta: MetaTool, policy: ResolvedPolicy, directory: Directory | 
         case MetaTool.GET_SCHEMA:
             return f'Parameters of up to {MAX_SCHEMAS} operations; "full": every word.'
         case MetaTool.EXECUTE:
-            return "Run an operation."
+            return f'Run an operation; params may hold {{"{REFERENCE_KEY}":handle,"fields":...}}.'
         case MetaTool.QUERY:
-            return "Run an operation that only reads."
+            return "Run one that only reads."
         case MetaTool.EXECUTE_DESTRUCTIVE:
-            return "Run an operation that destroys."
+            return "Run one that destroys."
         case MetaTool.CONTINUE:
             changed, legend = (", or all of a changed one", CHANGES_LEGEND) if policy.deltas else ("", "")
-            return f"Read on in a cut result{changed}.{f' {TABLE_LEGEND}' if policy.tables else ''}{legend}"
+            passed_on = "" if directory is not None else f' {{"{REFERENCE_KEY}":handle}} as an argument passes it on.'
+            return f"Read on in a cut result{changed}, or ask more of one.{passed_on}{legend}"
 
 
 def _schema(meta: MetaTool, policy: ResolvedPolicy) -> dict[str, JSON]:
@@ -165,8 +167,16 @@ def _schema(meta: MetaTool, policy: ResolvedPolicy) -> dict[str, JSON]:
                 "operation",
             )
         case MetaTool.EXECUTE | MetaTool.QUERY | MetaTool.EXECUTE_DESTRUCTIVE:
+            # Said once: models take what one of these tools says of an argument for all of them.
+            fields = _FIELDS_SCHEMA if meta is MetaTool.EXECUTE else _STRING_SCHEMA
             return _object_schema(
-                {"operation": _STRING_SCHEMA, "params": {"type": "object"}, "fields": _FIELDS_SCHEMA, **root},
+                {
+                    "operation": _STRING_SCHEMA,
+                    "params": {"type": "object"},
+                    "fields": fields,
+                    "grep": _STRING_SCHEMA,
+                    **root,
+                },
                 "operation",
             )
         case MetaTool.CONTINUE:

@@ -10,7 +10,7 @@ from deltamcp.client.part_reader import PartReader
 from deltamcp.client.reply import Reply, call_failed_error
 from deltamcp.client.tool_caller import ToolCaller
 from deltamcp.errors import ClientError
-from deltamcp.results.pagination import find_rows
+from deltamcp.results.rows import find_rows
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.work import unlimited_work

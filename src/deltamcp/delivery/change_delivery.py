@@ -366,7 +366,7 @@ class ChangeDelivery:
 def _comparison(source: ResultData, policy: ResolvedPolicy, work: Work) -> tuple[str | bytes, ComparableResult] | None:
     """Returns the result with only the requested fields, and the same for comparison; None if it has none of them."""
     selected = select(source.data, policy, work)
-    if selected.policy.fields != policy.fields:
+    if selected.is_outlined or selected.policy.query != policy.query:
         return None
     shown = selected.data
     return shown, changes.comparable(shown, source.value if shown is source.data else None, policy, work)

@@ -13,10 +13,13 @@ from msgspec.structs import replace
 from deltamcp.delivery.stored_results import ResultOrigin, ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference
+from deltamcp.results.budget import DEFAULT_MAX_TOKENS
 from deltamcp.results.content import ResultData, is_self_describing
+from deltamcp.results.document import RawJSON
 from deltamcp.results.notes import Handle, PlainNote, add_notes
-from deltamcp.results.pagination import find_rows
 from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
+from deltamcp.results.query import Query, run_query
+from deltamcp.results.rows import find_rows
 from deltamcp.results.shown_result import ShownResult, is_linked, select
 from deltamcp.results.single_value import single_data
 from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
@@ -105,8 +108,11 @@ class Continuation:
     ) -> ToolResult:
         """Returns the reply for a result of several blocks: texts as far as they fit, and all images and sounds.
 
-        `promised` is whether the output schema requires structured content.
+        A query is asked of the texts. `promised` is whether the output schema requires structured content.
         """
+        if policy.query and (texts := blocks.texts_of(result)):
+            reply = await self.first_reply(ResultData("\n".join(texts)), policy, caller, origin)
+            return replace(reply, content=[*reply.content, *blocks.others_of(result)])
         if await self._run(caller, lambda work: blocks.fits(result, policy, work)):
             return result
 
@@ -201,7 +207,12 @@ class _FirstPart:
     """The part of a result that a first reply shows. Computations call its methods, and so may call them twice."""
 
     def __init__(
-        self, source: ResultData, policy: ResolvedPolicy, admits: Callable[[JSON], bool] | None, root: str
+        self,
+        source: ResultData,
+        policy: ResolvedPolicy,
+        admits: Callable[[JSON], bool] | None,
+        root: str,
+        reason: str = "",
     ) -> None:
         self.shown = ShownResult(source.data, policy)
         self.keeps_original = False
@@ -210,19 +221,25 @@ class _FirstPart:
         self._given_policy = policy
         self._admits = admits
         self._root = root
+        self._reason = reason
 
     def simplify(self) -> "_FirstPart":
         """Returns the same part for a result whose fields or tables take too much work: all of it, as plain JSON."""
-        policy = replace(self._given_policy, fields=None, tables=False)
-        return _FirstPart(self._source, policy, self._admits, self._root)
+        given = self._given_policy
+        policy = replace(given, fields=None, grep=None, tables=False, preview_above=0)
+        reason = "The query would take too much work, so all is shown. " if given.query else ""
+        return _FirstPart(self._source, policy, self._admits, self._root, reason)
 
     def choose(self, work: Work) -> Window | None:
         """Selects the fields to show, and returns the whole as a window if it fits."""
         source, data = self._source, self._source.data
         shown = select(data, self._given_policy, work)
-        if self._admits is not None and shown.is_projected and not self._admits(document.decode(shown.data)):  # type: ignore[arg-type]
-            policy = replace(self._given_policy, fields=None)
+        if self._admits is not None and (
+            shown.is_outlined or (shown.is_projected and not self._admits(document.decode(shown.data)))  # type: ignore[arg-type]
+        ):
+            policy = replace(self._given_policy, fields=None, grep=None)
             shown = ShownResult(data, policy, reason="The output schema asks for every field. ")
+        shown = replace(shown, reason=self._reason + shown.reason)
         value = None if shown.is_projected else source.value
         rows = None if isinstance(shown.data, str) else find_rows(shown.data, shown.policy.rows, work, value)
         shown = self.shown = replace(shown, value=value, rows=rows, is_structured=source.structured is not UNSET)
@@ -260,7 +277,7 @@ def _resolve(
 ) -> dict[str, JSON]:
     """Returns the arguments with the stored values in place of the references to them."""
     values: dict[int, JSON] = {}
-    shared: dict[tuple[str, str], JSON] = {}
+    shared: dict[tuple[str, str, str], JSON] = {}
     parts = {name: stored.parts(work) for name, stored in results.items()}
     bytes_left, values_left = reference.MAX_BYTES, reference.MAX_VALUES
     for each in found:
@@ -271,7 +288,11 @@ def _resolve(
             continue
         if name not in results:
             continue
+        reference.check_reference(each)
         data = parts[name].at(path)
+        fields = each.get("fields")
+        if fields is not None:
+            data = _select(data, fields, work)
         bytes_left -= len(data)
         values_left -= 1 if isinstance(data, str) else document.estimate_values(data, work)
         work.scan(len(data))
@@ -284,11 +305,25 @@ def _resolve(
             value = data if isinstance(data, str) else document.decode_counted(data, work)
             values[id(each)] = reference.apply_patch(value, each["patch"], bytes_left, work)
             continue
-        if (name, path) not in shared:
-            shared[name, path] = data if isinstance(data, str) else document.decode_counted(data, work)
-        values[id(each)] = shared[name, path]
+        key = (name, path, repr(fields))
+        if key not in shared:
+            shared[key] = data if isinstance(data, str) else document.decode_counted(data, work)
+        values[id(each)] = shared[key]
     resolved: dict[str, JSON] = reference.replace_references(arguments, values, work)
     return resolved
+
+
+def _select(data: RawJSON | str, fields: JSON, work: Work) -> str | bytes:
+    """Returns what a reference selects of a stored result.
+
+    Raises:
+        UsageError: that is nothing.
+    """
+    assert isinstance(fields, str | list), "it was checked"
+    found = run_query(data, Query(fields), None, DEFAULT_MAX_TOKENS, work)
+    if found.is_miss:
+        raise UsageError(f"{reference.KEY}: {found.sentence}")
+    return found.data
 
 
 def _whole_reply(window: Window, source: ResultData, keeps_original: bool, stored: Handle | None) -> ToolResult:

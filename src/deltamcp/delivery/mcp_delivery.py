@@ -73,7 +73,7 @@ class McpDelivery:
             # A delta does not match the output schema.
             return await self._continuation.first_reply(source, policy, caller, call.origin, operation.is_valid_output)
         if policy.may_send_changes:
-            digest = call_digest([operation.id, call.arguments, policy.fields])
+            digest = call_digest([operation.id, call.arguments, policy.fields, policy.grep])
             key = CallKey(caller, digest, call.origin, operation.is_read_only)
             return await self._changes.deliver(source, policy, key, call.started)
         return await self._continuation.first_reply(source, policy, caller, call.origin)

@@ -26,6 +26,20 @@ def visible_texts(result: ToolResult) -> list[str]:
     return texts if result.structured is UNSET else [*texts, jsonrpc.encode(result.structured).decode()]
 
 
+def texts_of(result: ToolResult) -> list[str]:
+    """Return the texts of a result's blocks of text."""
+    return [_block_text(block) for block in result.content if _is_text(block)]
+
+
+def others_of(result: ToolResult) -> list[Content]:
+    """Return the blocks of a result that are no text."""
+    return [block for block in result.content if not _is_text(block)]
+
+
+def _is_text(block: Content | dict[str, JSON]) -> bool:
+    return isinstance(block, Text) or (isinstance(block, dict) and block.get("type") == "text")
+
+
 def fits(result: ToolResult, policy: ResolvedPolicy, work: Work) -> bool:
     return policy.budget.admits(*_counted_texts(result, policy, work))
 

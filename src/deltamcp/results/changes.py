@@ -7,9 +7,9 @@ from deltamcp.results import dedup, document
 from deltamcp.results.content import is_symbol_graph
 from deltamcp.results.encode import encode
 from deltamcp.results.notes import Handle
-from deltamcp.results.pagination import find_rows
 from deltamcp.results.pointer import pointer
 from deltamcp.results.policy import ROOT_KEY, ResolvedPolicy
+from deltamcp.results.rows import find_rows
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 from deltamcp.work import Work

@@ -474,3 +474,19 @@ class LazyMembers(Mapping[str, RawJSON]):
 
 Units: TypeAlias = Sequence[RawJSON] | Mapping[str, RawJSON] | str | bytes
 """What replies show in windows: the items of a list, the members of an object, a text; or the JSON of a scalar."""
+
+
+def units(data: RawJSON, work: Work) -> Units:
+    """Return the units of a value; an object with very many members is its JSON."""
+    match kind(data):
+        case "list":
+            return items(data, work)
+        case "object":
+            try:
+                return members(data, work)
+            except TooManyMembersError:
+                return bytes(memoryview(data))
+        case "text":
+            return str(decode_counted(data, work))
+        case _:
+            return bytes(memoryview(data))

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from deltamcp.results.tables import table_reader
+from deltamcp.results.tables.legend import LEGEND_MARK, table_legend
 from deltamcp.results.tables.syntax import ITEM_COLUMN, KEY_COLUMN, KEYS_COLUMN, position_column
 from deltamcp.results.tables.table_writer import TextTable, write_object_table, write_table
 from deltamcp.tokens import count
@@ -20,11 +21,6 @@ from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.message_bounds import count_values
 from deltamcp.work import Work, unlimited_work
-
-TABLE_LEGEND = (
-    "Tables: empty cell: null (a?: absent); .b: prefix as before; a=x*y: x, cell, y; {b}: column b; &: lookup."
-)
-"""Explains the table syntax to a model; the definition of `continue` has it, once in a list of tools."""
 
 _MAX_DEPTH = 40
 _MIN_CHARS = 300
@@ -46,10 +42,11 @@ _decode_json = msgspec.json.Decoder().decode
 
 
 class EncodedText(NamedTuple):
-    """A value as text, and the form of that text."""
+    """A value as text, the form of that text, and a line that explains it where it needs one."""
 
     text: str
     form: Literal["json", "table"]
+    legend: str = ""
 
 
 def encode(
@@ -78,9 +75,10 @@ def encode(
     work.spend(len(compact) // _CHARS_PER_STEP)
     search = _TableSearch(mark, dictionary, model, len(compact), work)
     text = _document_text(_decode_json(compact), search)
-    if text is None or search.count(text) >= search.count(compact):
+    legend = "" if text is None else table_legend(text)
+    if text is None or search.count(text) + (search.count(f"\n[{legend}]") if legend else 0) >= search.count(compact):
         return EncodedText(compact, "json")
-    return EncodedText(text, "table")
+    return EncodedText(text, "table", legend)
 
 
 def _document_text(value: Any, search: "_TableSearch") -> str | None:
@@ -210,7 +208,7 @@ _TABLE_NUMBER = re.compile(r"(#+[0-9]+) ")
 
 
 def decode(text: str, work: Work | None = None) -> JSON:
-    """Decode a text that `encode` wrote.
+    """Decode a text that `encode` wrote; the legend of a table may be below it.
 
     `work` counts the values that the text stands for; without it the text is one's own, and there is no limit.
 
@@ -220,6 +218,7 @@ def decode(text: str, work: Work | None = None) -> JSON:
     """
     try:
         if text.startswith("#"):
+            text = text[: end if (end := text.rfind(f"\n[{LEGEND_MARK}")) >= 0 else len(text)]
             return _EncodedTextReader(unlimited_work() if work is None else work).read(text.split("\n"))
         if work is not None:
             work.spend(count_values(text.encode(errors="replace")))

@@ -7,16 +7,22 @@ copies.
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from jmespath.exceptions import JMESPathError, JMESPathTypeError
-from jmespath.functions import Functions
+from jmespath.exceptions import JMESPathError, JMESPathTypeError, UnknownFunctionError
 from jmespath.parser import Parser
 from jmespath.visitor import Options, TreeInterpreter
 
 from deltamcp.errors import UsageError
 from deltamcp.results.document import MAX_VALUES
+from deltamcp.results.expression_functions import (
+    ITEMS_PER_STEP,
+    MAX_BYTES,
+    NAMES,
+    TOO_MUCH,
+    CountedFunctions,
+    json_size,
+)
 from deltamcp.values import JSON
 from deltamcp.work import Work
 
@@ -25,14 +31,7 @@ _MAX_EXPRESSION_CHARS = 2_000
 """Longer expressions are refused, because the parser is recursive."""
 _CACHED_CHARS = 256
 """Longer expressions are parsed each time, because callers choose them; authors write short ones."""
-_MAX_BYTES = 8 * 1024 * 1024
-"""The most that an expression may make, as JSON, and the longest text on the way to it."""
-_ITEMS_PER_STEP = 4
-"""Items of a list that compiled code copies or checks in the time of a step, or more."""
 _STEPS_PER_VISIT = 2
-_SORT_ROUNDS = 20
-"""How often a sort compares each text, about: the binary logarithm of the most values there are."""
-_TOO_MUCH = "fields: the expression would copy the value too many times."
 
 
 def check(expression: str) -> None:
@@ -53,12 +52,15 @@ def search(expression: str, value: JSON, work: Work) -> JSON:
     parsed = _parse(expression)
     try:
         result = _CountedInterpreter(work).visit(parsed, value)
-        if _size(result, work) > _MAX_BYTES:
-            raise UsageError(_TOO_MUCH)
+        if json_size(result, work) > MAX_BYTES:
+            raise UsageError(TOO_MUCH)
         return result
     except JMESPathTypeError as error:
         # The text of the original error contains the value.
         raise UsageError(f"fields: {error.function_name}() does not accept the type of its argument.") from None
+    except UnknownFunctionError as error:
+        name = str(error).rpartition(" ")[2]
+        raise UsageError(f"fields: there is no function {name[:60]}; there are {', '.join(NAMES)}.") from None
     except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError):
         raise UsageError("fields: the expression does not apply to this value.") from None
 
@@ -80,7 +82,7 @@ def _parse_anew(expression: str) -> Any:
     finally:
         Parser.purge()  # the library's own cache, which has no limit on the length of its keys
     if copies > _MAX_COPIES:
-        raise UsageError(_TOO_MUCH)
+        raise UsageError(TOO_MUCH)
     return parsed
 
 
@@ -93,26 +95,6 @@ def _count_copies(node: Any) -> int:
     if node["type"] in ("multi_select_list", "multi_select_dict"):
         return max(1, sum(inner))
     return min(math.prod(inner), _MAX_COPIES + 1)
-
-
-def _size(value: JSON, work: Work) -> int:
-    """Return about how many bytes the JSON of a value takes. A part that the value has twice counts twice."""
-    size, stack = 0, [value]
-    while stack:
-        work.spend()
-        node = stack.pop()
-        size += 2
-        if type(node) is str:
-            work.scan(len(node))
-            size += len(node)
-        elif type(node) is list:
-            stack += node
-        elif type(node) is dict:
-            size += sum(map(len, node)) + 4 * len(node)
-            stack += node.values()
-        if len(stack) > MAX_VALUES:
-            raise UsageError(_TOO_MUCH)
-    return size
 
 
 def _equal(left: Any, right: Any, work: Work) -> bool:
@@ -137,7 +119,7 @@ class _CountedInterpreter(TreeInterpreter):  # type: ignore[misc]
     """Counts each visit of a node, and what nodes do besides visiting others."""
 
     def __init__(self, work: Work) -> None:
-        super().__init__(Options(custom_functions=_CountedFunctions(work)))
+        super().__init__(Options(custom_functions=CountedFunctions(work)))
         self._work = work
 
     def visit(self, node: Any, *args: Any, **kwargs: Any) -> Any:
@@ -161,71 +143,15 @@ class _CountedInterpreter(TreeInterpreter):  # type: ignore[misc]
         for element in base:
             self._work.spend()
             if isinstance(element, list):
-                self._work.spend(len(element) // _ITEMS_PER_STEP)
+                self._work.spend(len(element) // ITEMS_PER_STEP)
                 merged.extend(element)
             else:
                 merged.append(element)
             if len(merged) > MAX_VALUES:
-                raise UsageError(_TOO_MUCH)
+                raise UsageError(TOO_MUCH)
         return merged
 
     def visit_slice(self, node: Any, value: Any) -> Any:
         if isinstance(value, list):
-            self._work.spend(len(value) // _ITEMS_PER_STEP)
+            self._work.spend(len(value) // ITEMS_PER_STEP)
         return super().visit_slice(node, value)
-
-
-class _CountedFunctions(Functions):  # type: ignore[misc]
-    """Counts what each function reads of its arguments, before it does so."""
-
-    def __init__(self, work: Work) -> None:
-        self._work = work
-
-    def call_function(self, function_name: str, resolved_args: list[Any]) -> Any:
-        work = self._work
-        for argument in resolved_args:
-            if isinstance(argument, list | dict):
-                work.spend(len(argument) // _ITEMS_PER_STEP)
-            elif isinstance(argument, str):
-                work.scan(len(argument))
-        match function_name, resolved_args:
-            case "contains", [list(subject), searched]:
-                work.spend(len(subject) * (1 + self._compared_values(searched)))
-            case "contains", [str(subject), str(searched)]:
-                work.scan(len(subject) * (1 + min(len(searched), 100) // 16))
-            case "join", [str(separator), list(array)]:
-                self._refuse_above(len(separator) * len(array) + self._scan_texts(array, 1))
-            case "to_string", [value]:
-                # An escape may double a text.
-                self._refuse_above(2 * _size(value, work) if isinstance(value, list | dict) else 0)
-            case "sort", [list(array)]:
-                work.spend(len(array))
-                self._scan_texts(array, _SORT_ROUNDS)
-            case (("max" | "min"), [list(array)]):
-                self._scan_texts(array, 1)
-            case _:
-                pass
-        return super().call_function(function_name, resolved_args)
-
-    def _create_key_func(self, expref: Any, allowed_types: Any, function_name: str) -> Any:
-        key_of = super()._create_key_func(expref, allowed_types, function_name)
-
-        def counted_key_of(item: Any) -> Any:
-            key = key_of(item)
-            if isinstance(key, str):
-                self._work.scan(len(key) * _SORT_ROUNDS)
-            return key
-
-        return counted_key_of
-
-    def _compared_values(self, searched: Any) -> int:
-        return _size(searched, self._work) // 256 if isinstance(searched, str | list | dict) else 0
-
-    def _scan_texts(self, array: Sequence[Any], times: int) -> int:
-        chars = sum(len(item) for item in array if isinstance(item, str))
-        self._work.scan(chars * times)
-        return chars
-
-    def _refuse_above(self, chars: int) -> None:
-        if chars > _MAX_BYTES:
-            raise UsageError(_TOO_MUCH)

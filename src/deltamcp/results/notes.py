@@ -19,6 +19,9 @@ EMPTY_NOTE = "(empty result)"
 """The note of a reply that a model could take for one that was lost."""
 
 _BRIEF_BELOW_TOKENS = 100
+_MIN_HINT_TOKENS = 200
+"""In a smaller budget a note has no hints on what else can be done with the result."""
+_WHOLE_NOTE = ' path="" has all.'
 _CUT_NOTE = f'"{ELLIPSIS}" marks what is cut'
 _MAX_PATH_BYTES = 24
 """Longer paths are not repeated in notes: each byte may be a token, and a path may be longer than a reply."""
@@ -89,12 +92,14 @@ class FirstNote(Struct, frozen=True):
     """A sentence that begins the note, and a space; or nothing."""
     rows: int | None = None
     """The number of rows of the result, where it has rows."""
-    hints: str = ""
-    """What else can be done with the result; it ends the note."""
+    is_projected: bool = False
+    """Whether the window shows a part of what the caller or the policy selects of the result."""
 
     def text(self, window: Window) -> str:
+        handle = "" if self.handle is None or self.max_tokens < _BRIEF_BELOW_TOKENS else f"{self.handle.name}: "
         rows = "" if self.rows is None or window.unit == "rows" else f"{self.rows} rows. "
-        return f"[{self.reason}{rows}{self._rest(window)}{self.hints}]"
+        whole = _WHOLE_NOTE if self.is_projected and self.max_tokens >= _MIN_HINT_TOKENS else ""
+        return f"[{handle}{self.reason}{rows}{self._rest(window)}{whole}]"
 
     def _rest(self, window: Window) -> str:
         handle = self.handle
@@ -124,6 +129,16 @@ class FirstNote(Struct, frozen=True):
                 return f"{_span_text(window)}{_pages_text(window)}. {read_on} reads on.{inside}"
 
 
+class OutlineNote(Struct, frozen=True):
+    """The note of a first reply that shows only the shape of a result, because the caller's query selects nothing."""
+
+    handle: Handle
+    reason: str
+
+    def text(self, window: Window) -> str:
+        return f"[{self.handle.name}: {self.reason}Ask it again by {self.handle.continue_tool}, with fields or grep.]"
+
+
 class ContinuationNote(Struct, frozen=True):
     """The note of a further reply, whose caller knows the handle and the path."""
 
@@ -142,11 +157,11 @@ class ContinuationNote(Struct, frozen=True):
         return f"[{self.problem}{' ' if self.problem else ''}{_span_text(window)}; {rest}{cut}]"
 
 
-def all_fields_note(handle: Handle | None, reason: str) -> PlainNote:
-    """Return the note of a reply that lacks only the fields the policy does not select; a reason begins it."""
+def selection_note(handle: Handle | None, reason: str) -> PlainNote:
+    """Return the note of a reply that has all that was selected of a result; a reason begins it."""
     if handle is None:
-        return PlainNote(f"[{reason}The other fields could not be stored.]")
-    return PlainNote(f'[{reason}All fields: {handle.continue_tool}(handle="{handle.name}", path="")]')
+        return PlainNote(f"[{reason}The rest could not be stored.]")
+    return PlainNote(f'[{handle.name}: {reason}{handle.continue_tool}(path="") has all.]')
 
 
 def _span_text(window: Window) -> str:

@@ -1,74 +1,25 @@
-"""Finds the rows of a result, and the most rows of a list or members of an object that fit a reply.
+"""Finds the most rows of a list, or members of an object, that fit a reply.
 
 Of a single row or member that does not fit, the reply has a summary.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 from msgspec import Struct
 
 from deltamcp.results import document, summary
 from deltamcp.results.budget import find_largest
 from deltamcp.results.document import RawJSON
-from deltamcp.results.pointer import parse_path, pointer
+from deltamcp.results.pointer import pointer
 from deltamcp.results.window import Frame, Window
 from deltamcp.values import JSON
-from deltamcp.work import Work
 
-_USUAL_ROW_KEYS = ("data", "items", "results")
-_NON_LIST_TYPES = frozenset({str, int, float, bool, dict, type(None)})
 _MEMBERS_PER_STEP = 8
-_MAX_ROWS_DEPTH = 3
-"""Levels at which the server looks for rows."""
 _BYTES_PER_TOKEN = 3
 """A first guess of the size of JSON that fits; the search corrects it."""
 _MAX_PAIR_BYTES_PER_TOKEN = 200
 """Two rows of more JSON are not tried as a table."""
-
-
-def find_rows(data: RawJSON, declared: str | None, work: Work, value: Any = None) -> list[str] | None:
-    """Return the path to the rows of a result; None where it has none. `value` is the decoded result, where available.
-
-    The path is the declared one; else the root, `data`, `items` or `results`; else the list that is most of the value.
-    """
-    if declared is not None:
-        path = parse_path(declared)
-        try:
-            return path if document.kind(document.at(data, path, work)) == "list" else None
-        except document.PathNotFoundError:
-            return None
-    if type(value) is dict:
-        work.spend(len(value) // _MEMBERS_PER_STEP)
-    if (
-        type(value) is dict
-        and value.keys().isdisjoint(_USUAL_ROW_KEYS)
-        and all(type(member) in _NON_LIST_TYPES for member in value.values())
-    ):
-        return None  # takes a tenth of the time of reading the JSON
-    return _find_rows_below(data, _MAX_ROWS_DEPTH, work)
-
-
-def _find_rows_below(data: RawJSON, depth: int, work: Work) -> list[str] | None:
-    kind = document.kind(data)
-    if kind == "list":
-        return []
-    if kind != "object" or not depth:
-        return None
-    try:
-        members = document.members(data, work)
-    except document.TooManyMembersError:
-        return None
-    for name in _USUAL_ROW_KEYS:
-        if name in members and len(members[name]) > 2:
-            below = _find_rows_below(members[name], depth - 1, work)
-            if below is not None:
-                return [name, *below]
-    largest = max(members, key=lambda name: len(members[name]), default=None)
-    if largest is None or len(members[largest]) * 2 < len(data) or document.kind(members[largest]) != "list":
-        return None
-    return [largest]
 
 
 class Envelope(Struct, frozen=True):

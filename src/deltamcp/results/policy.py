@@ -10,8 +10,8 @@ from msgspec.structs import fields, replace
 
 from deltamcp import tokens
 from deltamcp.errors import ConfigurationError, UsageError
-from deltamcp.results import projection
 from deltamcp.results.budget import DEFAULT_MAX_TOKENS, DELTA_MCP_MAX_TOKENS, MIN_MAX_TOKENS, Budget
+from deltamcp.results.query import Query, check_query
 from deltamcp.values import JSON
 
 META_KEY = "io.github.delta-mcp/result"
@@ -80,6 +80,10 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     dedup: bool | Literal["deltas"] | None = None
     """Whether the server sends a reference in place of a row, or of a symbol of a graph, that any call sent to the
     caller before: with True in whole results, with "deltas" in deltas too."""
+    preview_above: int | None = None
+    """Of a result that costs more tokens than this the first reply has the shape, the first rows and the handle; 0: of
+    none. It does not apply where the caller asks for fields or by `grep`, nor beside a `max_tokens` that is set in the
+    same policy or in a nearer one."""
     compat: bool | None = None
     """Whether Delta-MCP clients get results exactly as Delta-MCP 0.2 sends them, faults included; the budget then does
     not hold."""
@@ -109,7 +113,7 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         if any(not path or ".." in path for path in self.volatile or ()):
             raise ConfigurationError("volatile takes dotted paths, as meta.took_ms.")
         try:
-            projection.check_fields(self.fields)
+            check_query(Query(self.fields, getattr(self, "grep", None)))
         except UsageError as error:
             raise ConfigurationError(str(error)) from None
 
@@ -128,6 +132,8 @@ class RequestPolicy(
     pack_root: str | None = msgspec.field(default=None, name=ROOT_KEY)
     """The root of the result that the client has; empty where it has none, `reset` where it has lost everything the
     server sent."""
+    grep: str | None = None
+    """A regular expression: the client gets the lines or rows that match it."""
     whole: bool | None = None
     """Whether the client wants the result as the tool returned it, and fits it to a budget itself, as a gateway does;
     other fields then have no meaning."""
@@ -152,8 +158,14 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
     keys: list[str] | None = None
     volatile: list[str] | None = None
     dedup: bool | Literal["deltas"] | None = None
+    preview_above: int = 0
     compat: bool = False
     pack_root: str | None = None
+    grep: str | None = None
+
+    @property
+    def query(self) -> Query:
+        return Query(self.fields, self.grep)
 
     @property
     def may_send_changes(self) -> bool:
@@ -196,6 +208,8 @@ def override_policy(policy: ResultPolicy, base: ResolvedPolicy) -> ResolvedPolic
         for name in policy.__struct_fields__
         if name in base.__struct_fields__ and (value := getattr(policy, name)) is not None
     }
+    if policy.max_tokens is not None and policy.preview_above is None:
+        overrides["preview_above"] = 0
     if policy.fields is not None:
         overrides["fields_requested"] = isinstance(policy, RequestPolicy)
     if policy.model is not None and isinstance(policy, RequestPolicy):

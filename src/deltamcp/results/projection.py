@@ -62,6 +62,11 @@ def _split_paths(fields: Sequence[str] | str) -> Sequence[str] | str:
     return fields
 
 
+def is_expression(fields: Sequence[str] | str) -> bool:
+    """Whether the fields are a JMESPath expression, not paths."""
+    return isinstance(_split_paths(fields), str)
+
+
 def are_row_fields(fields: Sequence[str] | str, members: Iterable[str]) -> bool:
     """Whether the fields are fields of the rows: none is a member of the object. An expression never counts as such."""
     fields = _split_paths(fields)

@@ -4,6 +4,10 @@ With a reference a model passes a part of an earlier result on, with changes, wi
 
     {"$result": "R7", "path": "/items/3/body", "patch": [{"find": "teh", "replace": "the"}]}
 
+`fields` selects what it passes on, as a query does, and an argument that is a text gets a list of texts as its lines:
+
+    {"$result": "R7", "fields": "[].name"}
+
 A patch is a list of JSON Patch operations (RFC 6902), or of texts to find and their replacements.
 """
 
@@ -23,7 +27,7 @@ MAX_BYTES = 8 * 1024 * 1024
 value of each is checked and encoded again."""
 MAX_VALUES = 250_000
 """The most values in them, by `document.estimate_values`; decoded, they take some 25 MB."""
-_ALLOWED_KEYS = frozenset({KEY, "path", "patch"})
+_ALLOWED_KEYS = frozenset({KEY, "path", "fields", "patch"})
 _ENCODED_KEY = b'"$result":'
 _MAX_PATCH_CHANGES = 1_000
 _NESTED_TYPES = (dict, list)
@@ -33,7 +37,36 @@ _POINTER_BYTES = 8
 
 
 def is_reference(value: JSON) -> TypeGuard[dict[str, JSON]]:
-    return type(value) is dict and KEY in value and value.keys() <= _ALLOWED_KEYS
+    return type(value) is dict and KEY in value
+
+
+def check_reference(value: dict[str, JSON]) -> None:
+    """Check that a reference has nothing beside what references have.
+
+    Raises:
+        UsageError: it has, or a part of it has the wrong type.
+    """
+    unknown = value.keys() - _ALLOWED_KEYS
+    if unknown:
+        raise UsageError(f"A reference has {KEY}, path, fields and patch, not {', '.join(sorted(unknown))[:100]!r}.")
+    fields = value.get("fields")
+    if not (fields is None or isinstance(fields, str) or (isinstance(fields, list) and all(map(_is_text, fields)))):
+        raise UsageError("fields must be a JMESPath expression, or a list of paths into the result.")
+
+
+def _is_text(value: JSON) -> bool:
+    return isinstance(value, str)
+
+
+def join_lines(arguments: dict[str, JSON], sent: Mapping[str, JSON], schema: Mapping[str, Any]) -> dict[str, JSON]:
+    """Return the arguments with lists of texts as lines, where a reference stands for a text by its schema."""
+    properties = schema.get("properties", {})
+    for name, value in arguments.items():
+        declared = properties.get(name)
+        is_text = isinstance(declared, dict) and declared.get("type") == "string"
+        if is_text and is_reference(sent[name]) and isinstance(value, list) and all(map(_is_text, value)):
+            arguments = {**arguments, name: "\n".join(map(str, value))}
+    return arguments
 
 
 def has_reference(arguments: Mapping[str, JSON]) -> bool:

@@ -12,21 +12,23 @@ from msgspec.structs import replace
 
 from deltamcp import tokens
 from deltamcp.errors import UsageError
-from deltamcp.results import document, pagination, reference, summary, truncation
+from deltamcp.results import document, pagination, projection, summary, truncation
 from deltamcp.results.document import RawJSON
-from deltamcp.results.notes import FirstNote, Handle, PlainNote, all_fields_note
-from deltamcp.results.pagination import Envelope, find_rows
+from deltamcp.results.grep import count_lines
+from deltamcp.results.notes import FirstNote, Handle, OutlineNote, PlainNote, selection_note
+from deltamcp.results.pagination import Envelope
 from deltamcp.results.pointer import pointer
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.results.projection import find_missing, project_rows
+from deltamcp.results.query import run_query
+from deltamcp.results.rows import find_rows
+from deltamcp.results.value_shape import shape_of, shape_text
 from deltamcp.results.window import Frame, Note, Window
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
-_MIN_HINT_TOKENS = 200
-"""In a smaller budget a reply has neither a link nor hints on what else can be done with the result."""
-_FIELDS_NOTE = ' Not all fields are shown; path="" has them.'
+_MIN_LINK_TOKENS = 200
+"""In a smaller budget a reply has no link."""
 _DIRECT_BYTES_PER_TOKEN = 24
 """Values of at most this size per token of the budget are encoded whole; of larger ones, an excerpt first."""
 _EXCERPT_BYTES_PER_TOKEN = 8
@@ -36,6 +38,9 @@ _EXCERPT_FACTOR = 2
 _MEMBERS_PER_STEP = 4
 _UNITS_PER_TOKEN = 2
 """The most rows, or members of an object, that a token can stand for: in a table, every line break is a token."""
+_PREVIEW_TOKENS = 500
+"""The tokens of a preview: the shape, the first rows or lines, and the handle."""
+_SHAPE_TOKENS = 120
 _NO_NOTE = PlainNote("")
 
 
@@ -52,6 +57,8 @@ class ShownResult(Struct, frozen=True):
     """The path to the rows; None where there are none."""
     is_projected: bool = False
     """Whether the data has only the selected fields of the stored result."""
+    is_outlined: bool = False
+    """Whether only the shape of the data is shown, because the caller's query selects nothing of it."""
     is_structured: bool = False
     """Whether the reply has the value as structured content too."""
     reason: str = ""
@@ -60,9 +67,18 @@ class ShownResult(Struct, frozen=True):
     # The whole
 
     def whole_window(self, work: Work, note: Note = _NO_NOTE) -> Window | None:
-        """Return a window with the whole text or JSON; None where it does not fit, or has more rows than a page."""
+        """Return a window with the whole text or JSON.
+
+        It is None where it does not fit, has more rows than a page, is too large to be shown without a preview, or is
+        only outlined.
+        """
+        if self.is_outlined:
+            return None
         data = self.data
-        frame = Frame(self.policy, note, work, structured=self.is_structured)
+        policy = self.policy
+        if self.may_preview:
+            policy = replace(policy, max_tokens=min(policy.max_tokens, policy.preview_above))
+        frame = Frame(policy, note, work, structured=self.is_structured)
         if isinstance(data, str):
             window = frame.add_note(Window("whole", 0, 1, 1, data, form="text"))
         elif (
@@ -115,6 +131,11 @@ class ShownResult(Struct, frozen=True):
 
     # A part
 
+    @property
+    def may_preview(self) -> bool:
+        """Whether a result that is large is shown by its shape and its beginning, until its caller asks for more."""
+        return self.policy.preview_above > 0 and not self.is_structured and not self.policy.query
+
     def part_window(self, handle: Handle | None, work: Work) -> Window:
         """Return the window of a reply to which the whole does not belong; the handle is None where it is not stored.
 
@@ -124,14 +145,20 @@ class ShownResult(Struct, frozen=True):
 
     def _candidates(self, handle: Handle | None, work: Work) -> Iterator[Window | None]:
         """Yield the windows that a reply may have, from the best to the smallest; the last one fits always."""
-        data, policy = self.data, self.policy
         if self.is_projected:
-            yield self.whole_window(work, all_fields_note(handle, self.reason))
+            yield self.whole_window(work, selection_note(handle, self.reason))
+        if self.is_outlined and handle is not None:
+            yield self._shape_window(handle, work)
+        shown = self._as_preview(work) if self.may_preview and handle is not None else self
+        yield from shown.parts(handle, work)
+
+    def parts(self, handle: Handle | None, work: Work) -> Iterator[Window | None]:
+        """Yield the windows with a part of the data, from the best to the smallest; the last one fits always."""
+        data, policy = self.data, self.policy
         units = self._units(work)
         link = jsonrpc.encode(handle.link).decode() if handle is not None and is_linked(policy) else ""
-        note = FirstNote(
-            handle, policy.max_tokens, self.reason, None if units is None else len(units), self._hints(handle)
-        )
+        count = None if units is None else len(units)
+        note = FirstNote(handle, policy.max_tokens, self.reason, count, self.is_projected)
         frame = Frame(policy, note, work, link, self.is_structured)
         if isinstance(data, str):
             yield truncation.text_window(data, 0, "characters", frame, policy.tail)
@@ -147,11 +174,31 @@ class ShownResult(Struct, frozen=True):
         yield listed
         yield truncation.text_window(str(memoryview(data), "utf-8"), 0, "JSON characters", frame)
 
-    def _hints(self, handle: Handle | None) -> str:
-        if handle is None or self.policy.max_tokens < _MIN_HINT_TOKENS:
-            return ""
-        hints = f' {{"{reference.KEY}":"{handle.name}"}} as an argument passes it on.'
-        return _FIELDS_NOTE + hints if self.is_projected else hints
+    def _as_preview(self, work: Work) -> "ShownResult":
+        """Return the same within the budget of a preview, with its shape in the note."""
+        budget = min(self.policy.max_tokens, _PREVIEW_TOKENS)
+        reason = f"{self.outline(work)} " if budget > 2 * _SHAPE_TOKENS else ""
+        return replace(self, policy=replace(self.policy, max_tokens=budget), reason=self.reason + reason)
+
+    def outline(self, work: Work) -> str:
+        """Return the shape of the data, or the number of lines of a text, in a sentence."""
+        if isinstance(self.data, str):
+            work.scan(len(self.data))
+            return f"{count_lines(self.data)} lines, {len(self.data)} characters of text."
+        value = self.value if self.value is not None else document.decode_counted(self.data, work)
+        return f"Shape: {shape_text(shape_of(value, work), _SHAPE_TOKENS, self.policy.model)}."
+
+    def _shape_window(self, handle: Handle, work: Work) -> Window | None:
+        """Return a window with the shape alone; None where it does not fit, or cannot be found in the work there is."""
+        try:
+            text = self.outline(work)
+        except WorkLimitError:
+            raise
+        except UsageError:  # it has too many values
+            return None
+        frame = Frame(self.policy, OutlineNote(handle, self.reason), work)
+        window = frame.add_note(Window("whole", 0, 0, 1, text, form="text", cuts=("",)))
+        return window if frame.fits(window) else None
 
 
 def _largest_object(value: Any, work: Work) -> int:
@@ -172,7 +219,7 @@ def is_linked(policy: ResolvedPolicy, window: Window | None = None) -> bool:
     """Whether a reply has a link to the stored result. A window that lacks only unselected fields has none."""
     return (
         policy.links
-        and policy.max_tokens >= _MIN_HINT_TOKENS
+        and policy.max_tokens >= _MIN_LINK_TOKENS
         and (window is None or window.unit != "whole" or bool(window.cuts))
     )
 
@@ -211,44 +258,40 @@ def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> tup
     return Envelope(tuple(levels), tuple(path)), cuts
 
 
-# Selected fields
+# What is shown
 
 
-def selected_fields(data: RawJSON, policy: ResolvedPolicy, work: Work) -> bytes:
-    """Return the JSON of a result with only the fields that the policy selects.
+def select(data: str | RawJSON, policy: ResolvedPolicy, work: Work) -> ShownResult:
+    """Return what a policy shows of a result: what its query selects.
 
-    Raises:
-        UsageError: the policy's expression is invalid or does not apply to the result.
-    """
-    assert policy.fields is not None, "callers check that the policy selects fields"
-    value, rows = document.decode_counted(data, work), find_rows(data, policy.rows, work)
-    return jsonrpc.encode(project_rows(value, policy.fields, rows, work))
-
-
-def select(data: str | bytes, policy: ResolvedPolicy, work: Work) -> ShownResult:
-    """Return what a policy shows of a result: the fields that it selects.
-
-    That is the whole result where the policy's expression does not apply, or where it has none of the fields that the
-    caller requested: the tool has run, so its result must not get lost.
+    Of a query of the caller's that selects nothing, that is the shape of the result, which the function has returned
+    and must not lose. An author's fields that do not apply are not its caller's mistake: the whole is shown.
 
     Raises:
         WorkLimitError: the selection would take more steps than there are.
     """
+    own = data if isinstance(data, str | bytes) else bytes(memoryview(data))
+    if not policy.query:
+        return ShownResult(own, policy)
+    if not policy.fields_requested and policy.grep is None:
+        return _select_by_author(own, policy, work)
+    found = run_query(own, policy.query, policy.rows, policy.max_tokens, work)
+    reason = f"{found.sentence} " if found.sentence else ""
+    if found.is_miss:
+        return ShownResult(own, replace(policy, fields=None, grep=None), reason=reason, is_outlined=True)
+    is_projected = found.data != own
+    return ShownResult(found.data, policy, is_projected=is_projected, reason=reason)
+
+
+def _select_by_author(data: str | bytes, policy: ResolvedPolicy, work: Work) -> ShownResult:
+    """Selects the fields of a policy that the caller did not write: those that do not apply are not its mistake."""
     if isinstance(data, str) or policy.fields is None:
         return ShownResult(data, policy)
-    whole = ShownResult(data, replace(policy, fields=None))
     try:
         value, rows = document.decode_counted(data, work), find_rows(data, policy.rows, work)
-        projected = jsonrpc.encode(project_rows(value, policy.fields, rows, work))
+        selected = jsonrpc.encode(projection.project_rows(value, policy.fields, rows, work))
     except WorkLimitError:
         raise
     except UsageError:
-        return replace(whole, reason="The expression in fields does not apply. ")
-    reason = ""
-    if policy.fields_requested:
-        missing = find_missing(value, policy.fields, rows, work)
-        reason = missing.sentence(policy.max_tokens) + " " if missing.paths else ""
-        if missing.are_all:
-            return replace(whole, reason=reason)
-    is_projected = projected != data
-    return ShownResult(projected if is_projected else data, policy, is_projected=is_projected, reason=reason)
+        return ShownResult(data, replace(policy, fields=None), reason="The expression in fields does not apply. ")
+    return ShownResult(data if selected == data else selected, policy, is_projected=selected != data)

@@ -108,9 +108,11 @@ def _is_json(text: str, work: Work) -> bool:
 
 
 def _unwrap(structured: JSON, texts: list[str]) -> JSON | UnsetType:
-    """Return the only member of an object; where no text shows it, only by the name that SDKs give it."""
-    is_wrapper = isinstance(structured, dict) and len(structured) == 1 and (texts or _WRAPPER in structured)
-    return next(iter(structured.values())) if is_wrapper else UNSET
+    """Return what an object wraps: its only member, by the name that SDKs give it or, beside one text, by any name."""
+    if not isinstance(structured, dict) or len(structured) != 1:
+        return UNSET
+    [(name, inner)] = structured.items()
+    return inner if name == _WRAPPER or len(texts) == 1 else UNSET
 
 
 def _says(value: JSON, texts: list[str], work: Work) -> bool:

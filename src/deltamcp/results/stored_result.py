@@ -11,18 +11,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from deltamcp.errors import UsageError
-from deltamcp.results import document, grep
+from deltamcp.results import document
 from deltamcp.results.document import PackedItems, PickedItems, RawJSON, Units
 from deltamcp.results.notes import RAW_PREFIX
-from deltamcp.results.pagination import find_rows
 from deltamcp.results.pointer import parse_path, pointer
 from deltamcp.results.policy import ResolvedPolicy, ResultPolicy, override_policy
-from deltamcp.results.projection import are_row_fields, find_missing, project, project_rows
+from deltamcp.results.query import Query, run_query
 from deltamcp.results.result_windows import read_raw_window, read_window, units_json
-from deltamcp.results.shown_result import selected_fields
+from deltamcp.results.shown_result import ShownResult, select
 from deltamcp.results.window import Window
 from deltamcp.values import JSON
-from deltamcp.wire import jsonrpc
 from deltamcp.work import Work
 
 
@@ -149,12 +147,13 @@ class StoredResult:
         Raises:
             UsageError: the result has too many values, or the fields do not apply to it any more.
         """
-        if self._header.kind == "text":
-            return str(self._data, "utf-8")
-        policy = self._header.policy
-        return document.decode_counted(
-            self._data if policy.fields is None else selected_fields(self._data, policy, work), work
-        )
+        shown = self._shown_data(work)
+        return shown if isinstance(shown, str) else document.decode_counted(shown, work)
+
+    def _shown_data(self, work: Work) -> str | RawJSON:
+        """Return what the policy shows of the result."""
+        data = str(self._data, "utf-8") if self._header.kind == "text" else self._data
+        return select(data, self._header.policy, work).data if self._header.policy.query else data
 
     @property
     def size(self) -> int:
@@ -210,62 +209,34 @@ class StoredResult:
         return selection
 
     def _make_selection(self, arguments: ContinueArguments, work: Work) -> Selection:
-        policy = self._header.policy
-        if self._header.kind == "text":
-            if arguments.path or arguments.fields:
-                raise UsageError("This result is a text, without paths; read on by offset, or search by grep.")
-            work.scan(self.size)
-            return (
-                _grep_selection(str(self._data, "utf-8"), "", arguments, work)
-                if arguments.grep
-                else Selection(str(self._data, "utf-8"), "", self._page_starts())
-            )
-        if arguments.path is None and arguments.fields is None and not arguments.grep:
-            data = self._data if policy.fields is None else selected_fields(self._data, policy, work)
+        is_text = self._header.kind == "text"
+        if is_text and arguments.path:
+            raise UsageError("This result is a text, without paths; read on by offset, or search by grep.")
+        query = Query(arguments.fields, arguments.grep or None)
+        if (arguments.path is None or is_text) and not query:
+            shown = self._shown_data(work)
+            if isinstance(shown, str):
+                work.scan(len(shown))
+                return Selection(shown, "", self._page_starts())
             rows = self._header.rows or []
-            return Selection(_split_units(document.at(data, rows, work), work), pointer(*rows), self._page_starts())
-        path = self._rows_path(arguments.fields, work) if arguments.path is None else parse_path(arguments.path)
-        part = document.at(self._data, path, work)
-        if arguments.fields is None:
-            units = _split_units(part, work)
-            return (
-                _grep_selection(units, pointer(*path), arguments, work)
-                if arguments.grep
-                else Selection(units, pointer(*path), [0])
-            )
-        value, inner_rows = document.decode_counted(part, work), find_rows(part, None, work)
-        missing = find_missing(value, arguments.fields, inner_rows, work)
-        problem = missing.sentence(policy.max_tokens)
-        if missing.are_all:
-            raise UsageError(problem)
-        if arguments.grep:
-            return _grep_selection(_split_units(part, work), pointer(*path), arguments, work, problem)
-        projected = jsonrpc.encode(project_rows(value, arguments.fields, inner_rows, work))
-        return Selection(_split_units(projected, work), pointer(*path), [0], problem)
-
-    def _rows_path(self, fields: list[str] | str | None, work: Work) -> list[str]:
-        """Return the path for arguments without one: the rows, or the root where `fields` names members of the root."""
-        rows = find_rows(self._data, self._header.policy.rows, work) or []
-        if rows and fields is not None and document.kind(self._data) == "object":
-            return rows if are_row_fields(fields, document.members(self._data, work)) else []
-        return rows
+            return Selection(document.units(document.at(shown, rows, work), work), pointer(*rows), self._page_starts())
+        path = parse_path(arguments.path or "")
+        part = str(self._data, "utf-8") if is_text else document.at(self._data, path, work)
+        if not isinstance(part, str) and not query:
+            return Selection(document.units(part, work), pointer(*path), [0])
+        policy = self._header.policy
+        found = run_query(part, query, None if path else policy.rows, policy.max_tokens, work)
+        if found.is_miss:
+            data = part if isinstance(part, str) else bytes(memoryview(part))
+            outline = ShownResult(data, policy).outline(work)
+            if found.is_mistake:
+                raise UsageError(f"{found.sentence} {outline}")
+            return Selection(f"{found.sentence} {outline}", pointer(*path), [0])
+        selected = found.data if isinstance(found.data, str) else document.units(found.data, work)
+        return Selection(selected, pointer(*path), [0], found.sentence)
 
     def _page_starts(self) -> list[int]:
         return [0, self._header.first] if self._header.first else [0]
-
-
-def _grep_selection(units: Units, path: str, arguments: ContinueArguments, work: Work, problem: str = "") -> Selection:
-    """Return the units that contain the words of `grep`, with only the requested fields."""
-    matching, are_all = grep.matching_units(units, arguments.grep or "", work)
-    if not matching:
-        everywhere = '; path="" searches all of it' if path and arguments.path is None else ""
-        return Selection(f"Nothing {f'in {path} ' if path else ''}holds that{everywhere}.", path, [0])
-    if not are_all:
-        problem = f"More lines hold that; these are the first {grep.MAX_LINES}."
-    if arguments.fields is not None and isinstance(matching, Mapping):
-        found = document.decode_counted(b"[%b]" % b",".join(map(memoryview, matching.values())), work)
-        matching = _split_units(jsonrpc.encode(project(found, arguments.fields, work)), work)
-    return Selection(matching, path, [0], problem)
 
 
 class ResultParts:
@@ -315,21 +286,6 @@ def _page_span(
             raise UsageError(f"page must be a number from 1 to {len(starts)}.")
         starts.append(window.next)
     return starts[page - 1], starts[page] if page < len(starts) else None
-
-
-def _split_units(data: RawJSON, work: Work) -> Units:
-    match document.kind(data):
-        case "list":
-            return document.items(data, work)
-        case "object":
-            try:
-                return document.members(data, work)
-            except document.TooManyMembersError:
-                return bytes(memoryview(data))
-        case "text":
-            return str(document.decode_counted(data, work))
-        case _:
-            return bytes(memoryview(data))
 
 
 def _is_left_out(name: str, value: JSON) -> bool:

@@ -34,6 +34,8 @@ class Window(Struct, frozen=True):
     form: Literal["json", "table", "text"] = "json"
     cuts: tuple[str, ...] = ()
     """Pointers to values that are cut, from the root of the value that the window shows a part of."""
+    legend: str = ""
+    """Explains the form of the text."""
 
     @property
     def next(self) -> int | None:
@@ -82,7 +84,10 @@ class Frame(Struct, frozen=True):
         return replace(self, policy=replace(self.policy, tables=False))
 
     def add_note(self, window: Window) -> Window:
-        return replace(window, note=self.note.text(window))
+        note = self.note.text(window)
+        if window.legend:
+            note = f"{note[:-1]} {window.legend}]" if note else f"[{window.legend}]"
+        return replace(window, note=note)
 
     def make_window(
         self, unit: Unit, value: JSON, start: int, end: int, total: int, cuts: tuple[str, ...] = ()
@@ -93,7 +98,9 @@ class Frame(Struct, frozen=True):
             value, tables=self.has_tables, dictionary=policy.dictionary, model=policy.model, work=self.work
         )
         cuts = (*self.cuts, *cuts)
-        window = Window(unit, start, end, total, encoded.text, value=value, form=encoded.form, cuts=cuts)
+        window = Window(
+            unit, start, end, total, encoded.text, value=value, form=encoded.form, cuts=cuts, legend=encoded.legend
+        )
         return self.add_note(window)
 
     def cost(self, window: Window) -> int:

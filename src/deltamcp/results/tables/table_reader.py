@@ -32,6 +32,7 @@ CHARS_PER_CELL = 24
 """Characters that take as much memory as a short cell does."""
 _COLUMNS_PER_STEP = 4
 _NO_VALUE: Any = object()
+_ROW_COUNT = re.compile(r"#([0-9]+) ")
 
 
 class _ReadColumn:
@@ -62,10 +63,14 @@ def read_table(lines: list[str], work: Work) -> JSON:
     if "" not in lines:
         raise ValueError("the table has no empty line after its head")
     head_end = lines.index("")
-    reader = _TableReader(lines[:head_end], work)
+    count = _ROW_COUNT.match(lines[0])
+    first = lines[0] if count is None else "#" + lines[0][count.end() :]
+    reader = _TableReader([first, *lines[1:head_end]], work)
     if lines[0] == OBJECT_HEAD:
         return reader.read_rows([""])[0]
     rows = reader.read_rows(lines[head_end + 1 :])
+    if count is not None and int(count[1]) != len(rows):
+        raise ValueError(f"the table has {len(rows)} rows, and says that it has {count[1]}")
     firsts = {path[0] for path in reader.columns}
     if KEYS_COLUMN in firsts:
         return _group_lists(rows)

@@ -1,6 +1,6 @@
 """Writes rows as a text table: the head has what the rows share, and each row has a line with the rest.
 
-    #id,name=Dr *,user?.login,.id,&1    the columns of the lines; `*` is the place of the cell in a text
+    #1 id,name=Dr *,user?.login,.id,&1  the number and the columns of the lines; `*` is the place of the cell in a text
     url=https://example.com/{id}        columns without cells: derived from other columns,
     user.type,.kind=User                or constant
     &1,body                             columns that are looked up: by a number in the lines,
@@ -46,7 +46,7 @@ _MAX_COMMAS_PER_LINE = 0.1
 
 
 class TextTable(NamedTuple):
-    """The head and the lines of a table; joined by line breaks, the head and any first lines are a table too."""
+    """The head and the lines of a table, which are joined by line breaks."""
 
     head: str
     lines: list[str]
@@ -109,7 +109,7 @@ class _TableWriter:
             lookups, numbered, staying = [], [], list(range(len(columns)))
         headings = (self._column_heading(columns[number], delimiter) for number in staying)
         names = [*headings, *(name for name, _ in numbered)]
-        head = ["#" + delimiter.join(names), *self.derived_column_lines()]
+        head = [self._first_line(delimiter.join(names)), *self.derived_column_lines()]
         for number, lookup in enumerate(lookups, 1):
             head += self._lookup_lines(number, lookup, columns, delimiter)
         cells = [*(texts[number] for number in staying), *(cells for _, cells in numbered)]
@@ -119,8 +119,12 @@ class _TableWriter:
         """Write a table without delimiters; None where a line would be empty."""
         if column.absent or None in column.values:
             return None
-        head = ["#" + self._column_heading(column, ","), *self.derived_column_lines(), ""]
+        head = [self._first_line(self._column_heading(column, ",")), *self.derived_column_lines(), ""]
         return TextTable("\n".join(head), _cell_texts(column, "\t"))
+
+    def _first_line(self, names: str) -> str:
+        # A model counts rows by eye, and badly.
+        return f"#{self.flat.row_count} {names}"
 
     def _column_heading(self, column: PlannedColumn, delimiter: str) -> str:
         name = self.namer.write_name(column.path, column.absent)

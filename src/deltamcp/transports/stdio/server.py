@@ -1,4 +1,4 @@
-"""The stdio transport: one message on each line, requests served concurrently, and nothing else on stdout."""
+"""The stdio transport: line framing, one message on each line; requests served concurrently; nothing else on stdout."""
 
 import asyncio
 import contextlib

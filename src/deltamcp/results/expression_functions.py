@@ -1,0 +1,186 @@
+"""The functions of expressions: those of JMESPath, and those that its callers miss, each of which counts its work.
+
+| function | returns |
+|---|---|
+| `count_by(rows, &key)` | how many rows have each key: `{"open": 12, "closed": 3}`, the most first |
+| `group_by(rows, &key)` | the rows of each key: `{"open": [...], "closed": [...]}` |
+| `sum_by(rows, &value)`, `sum_by(rows, &key, &value)` | the sum of the rows' values; for each key, the largest first |
+| `unique(list)` | the list without repetitions |
+| `rows(object)` | the members of an object as rows: each with its name as `key`, and its own members or `value` |
+
+JMESPath has `sort_by`, `max_by`, `min_by`, `length`, `sum`, `avg`, `join`, `contains`, `keys`, `values` and more.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jmespath.exceptions import JMESPathTypeError
+from jmespath.functions import Functions, signature
+
+from deltamcp.errors import UsageError
+from deltamcp.results.document import MAX_VALUES
+from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
+from deltamcp.work import Work
+
+ITEMS_PER_STEP = 4
+"""Items of a list that compiled code copies or checks in the time of a step, or more."""
+MAX_BYTES = 8 * 1024 * 1024
+"""The most that an expression may make, as JSON, and the longest text on the way to it."""
+TOO_MUCH = "fields: the expression would copy the value too many times."
+KEY, VALUE = "key", "value"
+"""The names that `rows` gives to what the members of an object have no names for."""
+_SORT_ROUNDS = 20
+"""How often a sort compares each text, about: the binary logarithm of the most values there are."""
+_NUMBERS = (int, float)
+
+
+def json_size(value: JSON, work: Work) -> int:
+    """Return about how many bytes the JSON of a value takes. A part that the value has twice counts twice."""
+    size, stack = 0, [value]
+    while stack:
+        work.spend()
+        node = stack.pop()
+        size += 2
+        if type(node) is str:
+            work.scan(len(node))
+            size += len(node)
+        elif type(node) is list:
+            stack += node
+        elif type(node) is dict:
+            size += sum(map(len, node)) + 4 * len(node)
+            stack += node.values()
+        if len(stack) > MAX_VALUES:
+            raise UsageError(TOO_MUCH)
+    return size
+
+
+class CountedFunctions(Functions):  # type: ignore[misc]
+    """Counts what each function reads of its arguments, before it does so."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def call_function(self, function_name: str, resolved_args: list[Any]) -> Any:
+        work = self._work
+        for argument in resolved_args:
+            if isinstance(argument, list | dict):
+                work.spend(len(argument) // ITEMS_PER_STEP)
+            elif isinstance(argument, str):
+                work.scan(len(argument))
+        match function_name, resolved_args:
+            case "contains", [list(subject), searched]:
+                work.spend(len(subject) * (1 + self._compared_values(searched)))
+            case "contains", [str(subject), str(searched)]:
+                work.scan(len(subject) * (1 + min(len(searched), 100) // 16))
+            case "join", [str(separator), list(array)]:
+                self._refuse_above(len(separator) * len(array) + self._scan_texts(array, 1))
+            case "to_string", [value]:
+                # An escape may double a text.
+                self._refuse_above(2 * json_size(value, work) if isinstance(value, list | dict) else 0)
+            case "sort", [list(array)]:
+                work.spend(len(array))
+                self._scan_texts(array, _SORT_ROUNDS)
+            case (("max" | "min"), [list(array)]):
+                self._scan_texts(array, 1)
+            case _:
+                pass
+        return super().call_function(function_name, resolved_args)
+
+    def _create_key_func(self, expref: Any, allowed_types: Any, function_name: str) -> Any:
+        key_of = super()._create_key_func(expref, allowed_types, function_name)
+
+        def counted_key_of(item: Any) -> Any:
+            key = key_of(item)
+            if isinstance(key, str):
+                self._work.scan(len(key) * _SORT_ROUNDS)
+            return key
+
+        return counted_key_of
+
+    def _compared_values(self, searched: Any) -> int:
+        return json_size(searched, self._work) // 256 if isinstance(searched, str | list | dict) else 0
+
+    def _scan_texts(self, array: Sequence[Any], times: int) -> int:
+        chars = sum(len(item) for item in array if isinstance(item, str))
+        self._work.scan(chars * times)
+        return chars
+
+    def _refuse_above(self, chars: int) -> None:
+        if chars > MAX_BYTES:
+            raise UsageError(TOO_MUCH)
+
+    # Functions beyond JMESPath's
+
+    @signature({"types": ["array"]}, {"types": ["expref"]})  # type: ignore[untyped-decorator]
+    def _func_count_by(self, rows: list[Any], key: Any) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for row in rows:
+            name = self._key_text(key, row)
+            counts[name] = counts.get(name, 0) + 1
+        return self._largest_first(counts)
+
+    @signature({"types": ["array"]}, {"types": ["expref"]})  # type: ignore[untyped-decorator]
+    def _func_group_by(self, rows: list[Any], key: Any) -> dict[str, list[Any]]:
+        groups: dict[str, list[Any]] = {}
+        for row in rows:
+            groups.setdefault(self._key_text(key, row), []).append(row)
+        return groups
+
+    @signature({"types": ["array"]}, {"types": ["expref"], "variadic": True})  # type: ignore[untyped-decorator]
+    def _func_sum_by(self, rows: list[Any], *expressions: Any) -> Any:
+        if len(expressions) > 2:
+            raise UsageError("fields: sum_by takes rows, the key or none, and the value: sum_by(rows, &key, &value).")
+        value = expressions[-1]
+        if len(expressions) == 1:
+            return sum(self._number(value, row) for row in rows)
+        sums: dict[str, Any] = {}
+        for row in rows:
+            name = self._key_text(expressions[0], row)
+            sums[name] = sums.get(name, 0) + self._number(value, row)
+        return self._largest_first(sums)
+
+    @signature({"types": ["array"]})  # type: ignore[untyped-decorator]
+    def _func_unique(self, items: list[Any]) -> list[Any]:
+        seen: dict[bytes, Any] = {}
+        for item in items:
+            self._work.spend(1 + self._compared_values(item))
+            seen.setdefault(jsonrpc.encode(item), item)
+        return list(seen.values())
+
+    @signature({"types": ["object"]})  # type: ignore[untyped-decorator]
+    def _func_rows(self, members: dict[str, Any]) -> list[Any]:
+        rows: list[Any] = []
+        for name, value in members.items():
+            # A list below a data key, such as the files of a release, is rows itself.
+            for inner in value if isinstance(value, list) else [value]:
+                self._work.spend(1 + (len(inner) // ITEMS_PER_STEP if isinstance(inner, dict) else 0))
+                rows.append({KEY: name, **(inner if isinstance(inner, dict) else {VALUE: inner})})
+            if len(rows) > MAX_VALUES:
+                raise UsageError(TOO_MUCH)
+        return rows
+
+    def _key_text(self, expression: Any, row: Any) -> str:
+        key = expression.visit(expression.expression, row)
+        if isinstance(key, str):
+            self._work.scan(len(key))
+            return key
+        self._work.spend(1 + self._compared_values(key))
+        return jsonrpc.encode(key).decode()
+
+    def _number(self, expression: Any, row: Any) -> int | float:
+        """Returns the number of a row; a row without one counts nothing."""
+        number = expression.visit(expression.expression, row)
+        if number is None:
+            return 0
+        if type(number) not in _NUMBERS:
+            raise JMESPathTypeError("sum_by", None, "no number", ["number"])
+        return number  # type: ignore[no-any-return]
+
+    def _largest_first(self, numbers: dict[str, Any]) -> dict[str, Any]:
+        self._work.spend(len(numbers) * _SORT_ROUNDS // ITEMS_PER_STEP)
+        return dict(sorted(numbers.items(), key=lambda each: -each[1]))
+
+
+NAMES = tuple(sorted(CountedFunctions.FUNCTION_TABLE))
+"""The names of all functions."""

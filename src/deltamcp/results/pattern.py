@@ -1,0 +1,113 @@
+"""A regular expression of a caller, searched in time that grows with the text only, as RE2 does it.
+
+`-C2` before it asks for two lines around each match, as in the command `grep`.
+"""
+
+import functools
+import re
+from collections.abc import Iterator
+
+import re2
+from msgspec import Struct
+
+from deltamcp.errors import UsageError
+from deltamcp.work import Work
+
+MAX_CHARS = 1_000
+"""The longest pattern; a model that searches for more of a text has the text."""
+MAX_CONTEXT = 50
+_MAX_MEMORY = 1024 * 1024
+"""The memory of a compiled pattern, by RE2's own count."""
+_MAX_PROGRAM = 2_000
+"""The most instructions of a compiled pattern. Where its automaton has too many states to keep, RE2 follows each
+instruction for each character."""
+_INSTRUCTIONS_PER_SCAN = 64
+"""Instructions that RE2 follows for a character in a quarter of the time that a scan of a character is counted with."""
+_CACHED_PATTERNS = 32
+_PIECE_BYTES = 256 * 1024
+"""Longer texts are searched in pieces, so that no single call takes long."""
+_LINES = "(?m)"
+"""Has ^ and $ match at the beginning and the end of each line."""
+_CONTEXT = re.compile(r"-C ?(\d{1,4})(?: |$)")
+
+
+class Pattern(Struct, frozen=True):
+    """A compiled pattern, and how many lines around a match its caller asks for."""
+
+    expression: str
+    context: int
+    compiled: re2._Regexp
+    program_size: int
+
+    def find(self, data: bytes, begin: int, end: int, work: Work) -> int:
+        """Return where in a part of a text the first match begins, which is within a line; -1 if there is none."""
+        while begin < end:
+            piece = min(end, begin + _PIECE_BYTES)
+            if piece < end:  # at the end of a line
+                piece = data.find(b"\n", piece, end) + 1 or end
+            work.scan((piece - begin) * (1 + self.program_size // _INSTRUCTIONS_PER_SCAN))
+            match = self.compiled.search(data, begin, piece)
+            if match is not None:
+                return int(match.start())
+            begin = piece
+        return -1
+
+    def matches(self, text: str, work: Work) -> bool:
+        data = text.encode()
+        return self.find(data, 0, max(1, len(data)), work) >= 0
+
+    def matching_lines(self, data: bytes, work: Work) -> Iterator[tuple[int, int, int]]:
+        """Yield the beginning, the end and the place of the match of every line that matches."""
+        begin = 0
+        while begin < len(data):
+            place = self.find(data, begin, len(data), work)
+            if place < 0:
+                return
+            work.spend()
+            start = data.rfind(b"\n", begin, place) + 1 or begin
+            end = data.find(b"\n", place)
+            end = len(data) if end < 0 else end
+            yield start, end, place
+            begin = end + 1
+
+    @property
+    def ignoring_case(self) -> "Pattern":
+        """The same pattern for letters of any case."""
+        return parse_pattern(f"(?i){self.expression}")
+
+
+def parse_pattern(grep: str) -> Pattern:
+    """Compile a pattern.
+
+    Raises:
+        UsageError: RE2 does not know a part of it, or it is too large.
+    """
+    if len(grep) > MAX_CHARS:
+        raise UsageError(f"grep may have at most {MAX_CHARS} characters; search for less.")
+    option = _CONTEXT.match(grep)
+    context = min(int(option[1]), MAX_CONTEXT) if option is not None else 0
+    expression = grep if option is None else grep[option.end() :]
+    compiled = _compile(expression)
+    return Pattern(expression, context, compiled, int(compiled.programsize))
+
+
+@functools.lru_cache(maxsize=_CACHED_PATTERNS)
+def _compile(expression: str) -> re2._Regexp:
+    options = re2.Options()
+    options.log_errors = False
+    options.never_nl = True
+    options.max_mem = _MAX_MEMORY
+    try:
+        compiled = re2.compile(_LINES + expression, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else ""
+        reason = reason.replace(_LINES, "")
+        raise UsageError(
+            f"grep is a regular expression as RE2 reads it, and this is none: {reason[:100]}. "
+            "A backslash takes a character literally."
+        ) from None
+    except UnicodeEncodeError:
+        raise UsageError("grep must be text without halves of surrogate pairs.") from None
+    if compiled.programsize > _MAX_PROGRAM:
+        raise UsageError("grep: the pattern is too large; repeat less in it.")
+    return compiled
