@@ -52,5 +52,5 @@ def test_a_text_that_looks_like_a_reference_stays_one_where_the_server_has_none(
     text = '{"$result": "R1"}'
     assert convert_by_schema({"text": text}, schema) == {"text": text}
     assert convert_by_schema({"text": text}, schema, True) == {"text": {"$result": "R1"}}
-    for other in ('{"$result": "R1", "more": 1}', '"$result"', "{", "[]"):
+    for other in ('"$result"', "{", "[]"):
         assert convert_by_schema({"text": other}, schema, True) == {"text": other}

@@ -47,7 +47,8 @@ class Pattern(Struct, frozen=True):
                 piece = data.find(b"\n", piece, end) + 1 or end
             work.scan((piece - begin) * (1 + self.program_size // _INSTRUCTIONS_PER_SCAN))
             match = self.compiled.search(data, begin, piece)
-            if match is not None:
+            # Behind the last line break of a part RE2 sees one more line, which is empty and not there.
+            if match is not None and (match.start() < piece or data[piece - 1 : piece] != b"\n"):
                 return int(match.start())
             begin = piece
         return -1

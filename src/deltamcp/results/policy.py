@@ -196,8 +196,11 @@ def merge_policies(*policies: ResultPolicy | None) -> ResultPolicy:
     """Return one policy for several, in falling precedence."""
     merged: dict[str, JSON] = {}
     for policy in reversed(policies):
-        if policy is not None:
-            merged |= {name: value for name in policy.__struct_fields__ if (value := getattr(policy, name)) is not None}
+        if policy is None:
+            continue
+        merged |= {name: value for name in policy.__struct_fields__ if (value := getattr(policy, name)) is not None}
+        if policy.max_tokens is not None and policy.preview_above is None and "preview_above" in merged:
+            merged["preview_above"] = 0  # a budget that somebody names is one for the result, not for a preview
     return ResultPolicy(**merged)
 
 
