@@ -644,17 +644,32 @@ async def test_a_file_of_another_user_is_refused_for_root_too(name, mode, tmp_pa
     await store.close()
 
 
-async def test_a_link_of_another_user_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("leads", ["to a file", "nowhere yet"])
+async def test_a_link_of_another_user_is_refused(leads, tmp_path, monkeypatch):
     (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
     if os.getuid() == 0:
         os.chown(tmp_path / "link.db", 12345, 12345, follow_symlinks=False)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    (tmp_path / "real.db").touch(0o600)
+    if leads == "to a file":
+        (tmp_path / "real.db").touch(0o600)
     store = SqliteStore(tmp_path / "link.db")
     with pytest.raises(StoreError, match="cannot be used: it is another user's link"):
         await store.get(A, "n")
     await store.close()
+    assert (tmp_path / "real.db").exists() == (leads == "to a file")
+
+
+async def test_where_a_link_of_the_user_leads_a_file_of_the_user_alone_is_made(tmp_path):
+    (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
+    store = SqliteStore(tmp_path / "link.db")
+    before = os.umask(0o022)
+    try:
+        assert await store.get(A, "n") is None
+    finally:
+        os.umask(before)
+    await store.close()
+    assert stat.S_IMODE((tmp_path / "real.db").stat().st_mode) == 0o600
 
 
 async def test_a_file_of_an_older_version_starts_over(tmp_path):
