@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import sqlite3
 import stat
@@ -300,15 +301,15 @@ async def test_what_has_expired_counts_no_more(medium):
         await store.put(A, name, bytes(1000), 60, 600, account)
     medium.clock.now += 0.2
 
-    async def has_room() -> bool:
+    async def has_room(name: str, account: str) -> bool:
         with contextlib.suppress(StoreFullError):
-            return bool(await store.add(A, "f", bytes(1000), 60, 600, "four"))
+            return bool(await store.add(A, name, bytes(1000), 60, 600, account))
         return False
 
-    await until(has_room)
-    for name in "ghi":
-        with contextlib.suppress(StoreFullError):
-            await store.put(A, name, bytes(1000), 60, 600, "five")
+    for name, account in zip("fgh", ["four", "five", "five"], strict=True):  # as the first three expire one by one
+        await until(functools.partial(has_room, name, account))
+    with contextlib.suppress(StoreFullError):
+        await store.put(A, "i", bytes(1000), 60, 600, "five")
     assert await found(store, *"abcdefghi") == "defgh"
 
 
