@@ -23,7 +23,8 @@ RESULT_KEY = "io.github.delta-mcp/result"
 EVENTS = {"Accept": "text/event-stream, application/json"}
 
 Prepared = Any
-RequestParts = tuple[bytes, dict[str, str]]
+RequestParts = tuple[bytes, dict[str, str] | None]
+"""A body and its headers, or the frames of a gRPC call without any."""
 
 
 class Answered(NamedTuple):

@@ -261,16 +261,20 @@ class Waits(NamedTuple):
 class OtherCallerProcess:
     """Another caller that sends one request every few milliseconds, from another process and another address."""
 
-    def __init__(self, port: int, body: bytes, headers: Mapping[str, str]) -> None:
-        sent = {"Host": f"127.0.0.1:{port}", "Content-Length": str(len(body)), **headers}
-        lines = ["POST /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]
-        request = "\r\n".join(lines).encode() + body
+    def __init__(self, port: int, body: bytes, headers: Mapping[str, str] | None) -> None:
+        """Without headers, `body` has the frames of a gRPC call."""
+        request = body
+        if headers is not None:
+            sent = {"Host": f"127.0.0.1:{port}", "Content-Length": str(len(body)), **headers}
+            lines = ["POST /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]
+            request = "\r\n".join(lines).encode() + body
         source = OTHER if sys.platform == "linux" else ""
         job = {
             "port": port,
             "source": source,
             "pause": _PAUSE_SECONDS,
             "request": base64.b64encode(request).decode(),
+            "grpc": headers is None,
         }
         with run_on_core(CLIENT_CORE):
             self._process = subprocess.Popen(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from bench.hostile import protobuf
-from bench.hostile.attack import Answered, Attack, Prepared
-from bench.hostile.attacked_server import ATTACKER, OTHER, AttackedServer
+from bench.hostile.attack import Answered, Attack, Prepared, RequestParts
+from bench.hostile.attacked_server import ATTACKER, OTHER, AttackedServer, discover_request
 from bench.hostile.grpc_attacks import CALL_TOOL, CALL_TOOL_STREAM, GET_TOOLS, GRPC, make_calls_once
 from bench.hostile.http2 import (
     DEFAULT_WINDOW,
@@ -149,6 +149,12 @@ def _late_data(time: int) -> bytes:
     return begin + write_frame(FrameType.DATA, 0, 1, b"x") * _CHUNK
 
 
+def _padding(time: int) -> bytes:
+    """Data of 255 bytes of padding on a stream that the server has ended."""
+    begin = _call(1, "/x.Y/Z", b"") if not time else b""
+    return begin + write_frame(FrameType.DATA, Flag.PADDED, 1, b"\xff" + bytes(255)) * _CHUNK
+
+
 def _crumbs(time: int) -> bytes:
     """Settings of which each lets the server send one byte more on each of many streams."""
     if not time:
@@ -159,6 +165,7 @@ def _crumbs(time: int) -> bytes:
 
 _WINDOWS = write_frame(FrameType.WINDOW_UPDATE, 0, 0, (1).to_bytes(4))
 _PING = write_frame(FrameType.PING, 0, 0, bytes(8))
+_UNKNOWN = write_frame(0xFA, 0, 0)
 _SETTINGS = write_settings([(Setting.INITIAL_WINDOW_SIZE, DEFAULT_WINDOW)])
 
 FRAME_ATTACKS = (
@@ -206,6 +213,8 @@ FRAME_ATTACKS = (
     FrameAttack("gzip", "compressed messages of 4 kB that stand for 4 MB", _many(_compressed_message, 5)),
     FrameAttack("late-data", "data on a stream that has ended", _late_data),
     FrameAttack("late-data-unread", "data on a stream that has ended, the answers unread", _late_data, reads=False),
+    FrameAttack("padding", "data on a stream that has ended, all of it padding", _padding),
+    FrameAttack("unknown", "frames of types that nobody knows", _repeat(_UNKNOWN)),
     FrameAttack("crumbs", "20 streams of 100 MB, which are taken a byte at a time", _crumbs, window=0),
     FrameAttack("watches", "100 watches of the health", _many(lambda one: _call(one, WATCH, b""), _STREAMS), times=1),
 )
@@ -291,7 +300,7 @@ class FrameFlood:
 class OtherGrpcCaller:
     """Another client, from another address, that makes calls until the end of the block and counts those that fail.
 
-    What it waits is not measured: it shares a process with the attacker.
+    It shares a process with the attacker; what others wait is what such clients in other processes do.
     """
 
     def __init__(self, port: int) -> None:
@@ -405,6 +414,12 @@ def _connect_many(server: AttackedServer, _: Prepared) -> Answered:
     return Answered(f"{opened} connections")
 
 
+def _others_call(server: AttackedServer, _: Prepared) -> dict[str, RequestParts]:
+    """Those who wait call over HTTP and over gRPC."""
+    frames = PREFACE + write_settings() + _call(1, CALL_TOOL, _ECHO)
+    return {"server/discover": discover_request(), "gRPC": (frames, None)}
+
+
 def _rows(connections: int, attacks: Iterable[FrameAttack]) -> list[Attack]:
     return [
         Attack(
@@ -412,6 +427,7 @@ def _rows(connections: int, attacks: Iterable[FrameAttack]) -> list[Attack]:
             f"gRPC, {connections} connection{'s' if connections > 1 else ''}: {one.title}",
             _flood(one, connections),
             make_calls_once,
+            others=_others_call,
             options=GRPC,
         )
         for one in attacks
@@ -419,7 +435,7 @@ def _rows(connections: int, attacks: Iterable[FrameAttack]) -> list[Attack]:
 
 
 def _row(name: str, title: str, run: Callable[[AttackedServer, Prepared], Answered]) -> Attack:
-    return Attack(f"grpc-{name}", f"gRPC: {title}", run, make_calls_once, options=GRPC)
+    return Attack(f"grpc-{name}", f"gRPC: {title}", run, make_calls_once, others=_others_call, options=GRPC)
 
 
 GRPC_FRAME_ATTACKS: tuple[Attack, ...] = (

@@ -31,6 +31,7 @@ class Flag(enum.IntFlag):
     END_STREAM = 1
     ACK = 1
     END_HEADERS = 4
+    PADDED = 8
 
 
 class Setting(enum.IntEnum):

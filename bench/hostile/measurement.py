@@ -53,8 +53,10 @@ def _measure_once(attack: Attack, server: str, bound: float, short: bool) -> Mea
         process = stack.enter_context(AttackedServer(server, options, beside))
         prepared = attack.prepare(process)
         others = [
-            stack.enter_context(OtherCallerProcess(process.port, *request))
-            for request in attack.others(process, prepared).values()
+            stack.enter_context(
+                OtherCallerProcess(process.grpc_port if headers is None else process.port, body, headers)
+            )
+            for body, headers in attack.others(process, prepared).values()
         ]
         time.sleep(0.3)
         for other in others:

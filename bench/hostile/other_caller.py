@@ -1,9 +1,10 @@
 """Another caller of a server under attack, a process of its own: sends one request again and again and times it.
 
-in   a line of JSON: {"port", "source", "request", "pause"}; then a line for each report
+in   a line of JSON: {"port", "source", "request", "pause", "grpc"}; then a line for each report
 out  for each report a line of JSON on the requests since the last: {"requests", "longest", "median", "failed"}, in s
 
-`@NUMBER@` in the request is another number in each. A request that is not answered yet counts with the time it has
+`@NUMBER@` in the request is another number in each. With `grpc` it is the frames of a call, which is the first of a
+connection of its own. A request that is not answered yet counts with the time it has
 waited. The caller comes from an address of its own. The program is run by its path and imports nothing of Delta-MCP.
 """
 
@@ -74,11 +75,17 @@ class OtherCaller:
             self._fail(selector)
             return True
         self._reply += data
-        if not is_whole(self._reply):
+        if self._job["grpc"]:
+            is_over, is_good = read_frames(self._reply)
+        else:
+            is_over, is_good = is_whole(self._reply), self._reply.startswith(b"HTTP/1.1 200")
+        if not is_over:
             return False
         self._times.append(time.perf_counter() - self._began)
-        self._failed += not self._reply.startswith(b"HTTP/1.1 200")
+        self._failed += not is_good
         self._began, self._reply = None, b""
+        if self._job["grpc"]:
+            self._disconnect(selector)
         return True
 
     def _fail(self, selector: selectors.BaseSelector) -> None:
@@ -87,11 +94,14 @@ class OtherCaller:
         self._failed += 1
         self._times.append(time.perf_counter() - self._began)
         self._began, self._reply = None, b""
+        self._disconnect(selector)
+        time.sleep(0.01)
+
+    def _disconnect(self, selector: selectors.BaseSelector) -> None:
         if self._socket is not None:
             selector.unregister(self._socket)
             self._socket.close()
             self._socket = None
-        time.sleep(0.01)
 
     def _report(self) -> None:
         times = self._times
@@ -115,6 +125,21 @@ def is_whole(reply: bytes) -> bool:
         if line.startswith(b"content-length:"):
             return len(body) >= int(line.partition(b":")[2])
     return body.endswith(b"0\r\n\r\n")
+
+
+def read_frames(reply: bytes) -> tuple[bool, bool]:
+    """Whether the frames of an HTTP/2 server (RFC 9113, 4.1) have the end of a stream, and data before it."""
+    at, has_data = 0, False
+    while at + 9 <= len(reply):
+        end = at + 9 + int.from_bytes(reply[at : at + 3])
+        kind, flags = reply[at + 3], reply[at + 4]
+        if end > len(reply):
+            break
+        has_data = has_data or kind == 0
+        if kind in (0, 1) and flags & 1:
+            return True, has_data
+        at = end
+    return False, has_data
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from deltamcp.runtime.turns import LoopTurns
+from deltamcp.runtime.turns import LoopShares, LoopTurns
 from tests.support.loop_iterations import LoopIterations
 
 
@@ -77,3 +77,14 @@ def test_a_loop_that_closed_leaves_no_turn_taken():
             finally:
                 asyncio._set_running_loop(None)
         loop.close()
+
+
+async def test_a_share_is_an_accounts_own_and_whole_again_in_the_next_iteration():
+    shares = LoopShares(10)
+    shares.take("ann", 4)
+    shares.take("ann", 7)
+    assert (shares.left("ann"), shares.left("ben")) == (-1, 10)
+    await asyncio.sleep(0)
+    assert shares.left("ann") == 10
+    shares.take("ann", 3)
+    assert shares.left("ann") == 7

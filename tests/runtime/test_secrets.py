@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import BlobResource, EmbeddedResource, Image, Text, ToolResult
-from deltamcp.runtime.secrets import _PART_BYTES, Secrets, address_secrets, named_secrets, variable_secrets
+from deltamcp.runtime.secrets import _PART_BYTES, Secrets, address_secrets, named_secrets, shell_words, variable_secrets
 from deltamcp.work import Work, WorkLimitError, unlimited_work
 from tests.support.secret_encodings import ENCODINGS
 
@@ -151,3 +151,8 @@ def test_what_is_nested_too_deeply_to_be_searched_is_refused(wrap: Any) -> None:
         value = wrap(value)
     with pytest.raises(WorkLimitError):
         Secrets(["secret-123"]).redact_result(value, unlimited_work())
+
+
+def test_what_bash_writes_before_a_quotation_mark_is_no_part_of_a_word():
+    words = shell_words("npx --token=$'abc def' $\"ghi\" 'costs 5$' \"5$\"")
+    assert words == ["npx", "--token=abc def", "ghi", "costs 5$", "5$"]

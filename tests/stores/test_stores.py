@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import sqlite3
 import stat
@@ -300,15 +301,15 @@ async def test_what_has_expired_counts_no_more(medium):
         await store.put(A, name, bytes(1000), 60, 600, account)
     medium.clock.now += 0.2
 
-    async def has_room() -> bool:
+    async def has_room(name: str, account: str) -> bool:
         with contextlib.suppress(StoreFullError):
-            return bool(await store.add(A, "f", bytes(1000), 60, 600, "four"))
+            return bool(await store.add(A, name, bytes(1000), 60, 600, account))
         return False
 
-    await until(has_room)
-    for name in "ghi":
-        with contextlib.suppress(StoreFullError):
-            await store.put(A, name, bytes(1000), 60, 600, "five")
+    for name, account in zip("fgh", ["four", "five", "five"], strict=True):  # as the first three expire one by one
+        await until(functools.partial(has_room, name, account))
+    with contextlib.suppress(StoreFullError):
+        await store.put(A, "i", bytes(1000), 60, 600, "five")
     assert await found(store, *"abcdefghi") == "defgh"
 
 
@@ -644,17 +645,32 @@ async def test_a_file_of_another_user_is_refused_for_root_too(name, mode, tmp_pa
     await store.close()
 
 
-async def test_a_link_of_another_user_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("leads", ["to a file", "nowhere yet"])
+async def test_a_link_of_another_user_is_refused(leads, tmp_path, monkeypatch):
     (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
     if os.getuid() == 0:
         os.chown(tmp_path / "link.db", 12345, 12345, follow_symlinks=False)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    (tmp_path / "real.db").touch(0o600)
+    if leads == "to a file":
+        (tmp_path / "real.db").touch(0o600)
     store = SqliteStore(tmp_path / "link.db")
     with pytest.raises(StoreError, match="cannot be used: it is another user's link"):
         await store.get(A, "n")
     await store.close()
+    assert (tmp_path / "real.db").exists() == (leads == "to a file")
+
+
+async def test_where_a_link_of_the_user_leads_a_file_of_the_user_alone_is_made(tmp_path):
+    (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
+    store = SqliteStore(tmp_path / "link.db")
+    before = os.umask(0o022)
+    try:
+        assert await store.get(A, "n") is None
+    finally:
+        os.umask(before)
+    await store.close()
+    assert stat.S_IMODE((tmp_path / "real.db").stat().st_mode) == 0o600
 
 
 async def test_a_file_of_an_older_version_starts_over(tmp_path):

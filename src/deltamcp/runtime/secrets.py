@@ -217,9 +217,13 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+_DOLLAR_QUOTE = re.compile(r"(?<![^\s=:,;&|(])\$(?=['\"])")
+"""What bash writes before a quotation mark for escapes and translations: no part of the word, nor a variable."""
+
+
 def shell_words(text: str) -> list[str]:
     """Splits a command line as a shell does, at operators too; at spaces alone if a quotation mark is unpaired."""
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer = shlex.shlex(_DOLLAR_QUOTE.sub("", text), posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
         return list(lexer)

@@ -109,3 +109,20 @@ class LoopTurns:
             self._loop = None
         else:
             asyncio.get_running_loop().call_soon(self._renew)
+
+
+class LoopShares:
+    """What each account may do in one iteration of the event loop without waiting for a turn."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._taken: dict[Hashable, int] = {}
+
+    def left(self, account: Hashable) -> int:
+        return self._size - self._taken.get(account, 0)
+
+    def take(self, account: Hashable, amount: int) -> None:
+        """Takes of an account's share until the next iteration, more than is left if need be."""
+        if not self._taken:
+            asyncio.get_running_loop().call_soon(self._taken.clear)
+        self._taken[account] = self._taken.get(account, 0) + amount

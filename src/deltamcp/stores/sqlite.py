@@ -212,21 +212,26 @@ class SqliteStore:
             StoreError: the file or a link to it is another user's, who could read or change what is stored; also if
                 this process could open it, as root can.
         """
+        # SQLite makes a file where a link leads, and the files beside it there.
+        target = Path(os.path.realpath(self._path))
+        if os.name == "posix":
+            with contextlib.suppress(FileNotFoundError):
+                link = self._path.lstat()
+                if stat.S_ISLNK(link.st_mode) and link.st_uid not in (os.geteuid(), 0):
+                    raise StoreError(f"The store at {self._path} cannot be used: it is another user's link.")
         # Existing files are not opened here: closing one would drop the locks that this process has on it.
         with contextlib.suppress(FileExistsError):
-            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         if os.name != "posix":
             return
-        for path in (self._path, Path(f"{self._path}-wal"), Path(f"{self._path}-shm")):
+        for path in (target, Path(f"{target}-wal"), Path(f"{target}-shm")):
             with contextlib.suppress(FileNotFoundError):
-                link, file = path.lstat(), path.stat()
-                if stat.S_ISLNK(link.st_mode) and link.st_uid not in (os.geteuid(), 0):
-                    raise StoreError(f"The store at {path} cannot be used: it is another user's link.")
-                if not stat.S_ISREG(file.st_mode):
+                file = path.lstat()
+                if not stat.S_ISREG(file.st_mode) and not stat.S_ISLNK(file.st_mode):
                     continue
                 if file.st_uid != os.geteuid():
                     raise StoreError(f"The store at {path} cannot be used: it is another user's.")
-                if stat.S_IMODE(file.st_mode) & _OTHERS:
+                if stat.S_ISREG(file.st_mode) and stat.S_IMODE(file.st_mode) & _OTHERS:
                     path.chmod(0o600)
 
     def _enable_wal(self, file: sqlite3.Connection) -> None:

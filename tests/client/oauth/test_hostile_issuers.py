@@ -232,6 +232,9 @@ SERVER_ATTACKS = [
     Attack("null as the resource", server_says(resource=None), UNREADABLE),
     Attack("a list of resources", server_says(resource=["<server>/tenant/mcp"]), UNREADABLE),
     Attack("control characters in the resource", server_says(resource="\x1b]0;x\x07\r\n"), NO_RESOURCE),
+    Attack("an end of line behind the server", server_says(resource="<server>/tenant/mcp\n"), NO_RESOURCE, real=True),
+    Attack("a tab within the server", server_says(resource="<server>/ten\tant/mcp"), NO_RESOURCE, real=True),
+    Attack("a space before the server", server_says(resource=" <server>/tenant/mcp"), NO_RESOURCE, real=True),
     # Where its metadata is
     Attack(
         "metadata of another server, by the challenge",

@@ -19,7 +19,7 @@ from bench.hostile.http2 import Http2Connection, grpc_headers, grpc_message
 from deltamcp import DeltaServer
 from deltamcp.limits import Limits
 from deltamcp.transports.grpc import relay as grpc_relay
-from deltamcp.transports.grpc.connection import GrpcServerConnection
+from deltamcp.transports.grpc.connection import GrpcClientConnection, GrpcQuotas, GrpcServerConnection
 from deltamcp.transports.grpc.relay import GrpcRelay
 from deltamcp.wire.http2_frames import PREFACE, Flag, FrameType, write_frame, write_window_update
 from tests.support.certificate import write_certificate
@@ -282,6 +282,80 @@ async def test_what_a_client_may_send_again_is_one_frame_once_it_reads():
     connection.send_waiting()
     connection.receive(ping[12:])
     assert sent == [ping[:12], ping[12:] + write_window_update(0, 2**31 - 1)]
+
+
+class CountingTransport:
+    """A transport that counts the frames written to it, all of them of one size, in a list that others may share."""
+
+    def __init__(self, written: list[int], frame_bytes: int) -> None:
+        self._written, self._frame_bytes = written, frame_bytes
+
+    def write(self, data: bytes) -> None:
+        self._written.append(len(data) // self._frame_bytes)
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+async def connect_to_nobody(
+    quotas: GrpcQuotas, address: str, to_grpc: CountingTransport, to_client: CountingTransport
+) -> GrpcClientConnection:
+    """Returns a connection whose side to gRPC is there already."""
+
+    async def connect(client: GrpcClientConnection) -> GrpcServerConnection:
+        connected = GrpcServerConnection(quotas.buffer, client, lambda: None)
+        connected.transport = to_grpc
+        return connected
+
+    connection = GrpcClientConnection(address, address, Limits(), quotas, connect, lambda one: None)
+    connection.connection_made(to_client)
+    connection.receive(PREFACE)
+    await wait_until(lambda: connection._task is None, "it is connected")
+    return connection
+
+
+async def test_small_frames_of_many_connections_are_passed_on_in_turns():
+    """However many connections an address has, others wait for no more than these frames, whatever they are."""
+    quotas = GrpcQuotas(Limits(), 1_000)
+    ping = write_frame(FrameType.PING, 0, 0, bytes(8))
+    passed: list[int] = []
+    counts, unread = CountingTransport(passed, len(ping)), CountingTransport([], 1)
+    flooding = [await connect_to_nobody(quotas, "192.0.2.1", counts, unread) for _ in range(64)]
+    others: list[int] = []
+    other = await connect_to_nobody(quotas, "192.0.2.2", CountingTransport(others, len(ping)), unread)
+    await asyncio.sleep(0)
+
+    for connection in flooding:
+        connection.receive(ping * 500)
+    assert sum(passed) <= 256
+    other.receive(ping * 10)
+    assert others == [10]
+    most = 0
+    while any(connection._task is not None for connection in flooding):
+        before = sum(passed)
+        await asyncio.sleep(0)
+        most = max(most, sum(passed) - before)
+    assert sum(passed) == 64 * 500
+    assert most <= 4 * 256
+    for connection in [*flooding, other]:
+        connection.connection_lost(None)
+
+
+async def test_what_a_client_may_send_again_is_told_once_for_all_that_came_together():
+    quotas = GrpcQuotas(Limits(), 1_000)
+    data = write_frame(FrameType.DATA, 0, 1, bytes(10))
+    told: list[int] = []
+    to_client = CountingTransport(told, len(write_window_update(0, 1)))
+    connection = await connect_to_nobody(quotas, "192.0.2.1", CountingTransport([], 1), to_client)
+    await asyncio.sleep(0)
+    connection.receive(data * 100)  # on a stream that has ended
+    assert told == [1]
+    connection.connection_lost(None)
 
 
 async def test_a_header_section_that_ends_within_a_field_is_refused(caplog):

@@ -107,13 +107,15 @@ def _mask_word(before: str, word: str, shells: int) -> str:
         return f"{variable[1]}={_mask_whole(variable[2])}"
     if _SHELL_OPTION.fullmatch(option) or (re.search(r"\s", word) and not _VARIABLE.match(word)):
         return _mask_command(word, shells)
+    word = _ADDRESS.sub(lambda address: _mask_address(address[0]), word)
+    variable = _VARIABLE.search(word)
     if variable and (variable[1].isupper() or is_secret_name(variable[1])):
         return f"{word[: variable.start(2)]}{_mask_whole(variable[2])}"
     if re.search(r"\s", word):
         return _mask_command(word, shells)
     if (header := _HEADER.search(word)) and is_secret_name(header[1]):
         return f"{word[: header.start(2)]}{_mask_whole(header[2])}"
-    return _ADDRESS.sub(lambda address: _mask_address(address[0]), word)
+    return word
 
 
 def _mask_command(text: str, shells: int) -> str:

@@ -69,6 +69,8 @@ def is_server(resource: str, server_url: str) -> bool:
 
 def covers(resource: str, server_url: str) -> bool:
     """Whether a resource is the server or contains it: the same origin, and its path or one above it."""
+    if not resource.isprintable() or " " in resource:  # which urlsplit leaves out in part
+        return False
     try:
         own, server = urlsplit(resource), urlsplit(server_url)
         same_port = _port(own.scheme, own.port) == _port(server.scheme, server.port)

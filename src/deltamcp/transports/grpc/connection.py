@@ -6,7 +6,7 @@ from typing import Any
 
 from deltamcp.limits import Limits
 from deltamcp.runtime.quota import Quota
-from deltamcp.runtime.turns import LoopTurns
+from deltamcp.runtime.turns import LoopShares, LoopTurns
 from deltamcp.wire.http2_frames import (
     MAX_WINDOW,
     PREFACE,
@@ -29,8 +29,8 @@ _UNSENT_BYTES = 32 * 1024
 """What may wait for a peer to read it, before nothing more is read for it."""
 _COST: dict[int, int] = {FrameType.HEADERS: 16, FrameType.RST_STREAM: 16}
 """How much more than other frames it costs gRPC, and what is behind it, to begin a call and to end it."""
-_COST_AT_ONCE = 64
-"""What one connection passes on in an iteration of the event loop without waiting for a turn."""
+_COST_AT_ONCE = 256
+"""What all connections of an address pass on in an iteration of the event loop without waiting for a turn."""
 _TURN_COST = 256
 _TURNS = 4
 """The connections that pass on more in one iteration: 64 calls, in some 10 ms."""
@@ -57,6 +57,7 @@ class GrpcQuotas:
         """Calls that gRPC was passed and has not given to the service; further ones wait."""
         self.bodies = Quota(limits.body_bytes, share)
         """Bytes of the header sections and messages of open calls; further ones end their call."""
+        self.at_once = LoopShares(_COST_AT_ONCE)
         self.turns = LoopTurns(_TURNS)
 
 
@@ -121,10 +122,8 @@ class GrpcServerConnection(_Side):
             self._own_frames += frame
 
     def open_window(self, size: int) -> None:
-        """Lets the client send so many bytes more on its connection."""
+        """Lets the client send so many bytes more on its connection, once what waits is sent."""
         self._window = min(self._window + size, MAX_WINDOW)
-        if not self._client.is_behind:
-            self.send_waiting()
 
     def send_waiting(self) -> None:
         """Sends the frames of the relay that wait, unless gRPC has begun one of its own; they come behind that."""
@@ -191,6 +190,10 @@ class GrpcClientConnection(_Side):
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
 
+    @property
+    def _turns_account(self) -> str:
+        return self._account or self.host
+
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._head_timer = self._abort_later(self._limits.header_seconds)
@@ -208,7 +211,7 @@ class GrpcClientConnection(_Side):
             self._frames.feed(data)
             if self._task is not None:  # TLS had more of what it had read before
                 return
-            left = self._pass_frames(_COST_AT_ONCE)
+            left = self._pass_at_once()
         except Http2Error as error:
             self._refuse(error)
             return
@@ -217,8 +220,19 @@ class GrpcClientConnection(_Side):
             self._task = asyncio.ensure_future(self._pass_in_turns(left))
         self._watch_headers()
 
-    def _pass_frames(self, cost: int, taken: Http2Frame | None = None) -> Http2Frame | None:
-        """Passes on frames of so much cost; returns the first that has to wait.
+    def _pass_at_once(self) -> Http2Frame | None:
+        """Passes on what its address may in this iteration of the event loop; returns the first frame that has to wait.
+
+        Raises:
+            Http2Error: the client has to leave.
+        """
+        share = self._quotas.at_once.left(self._turns_account)
+        frame, left = self._pass_frames(share)
+        self._quotas.at_once.take(self._turns_account, share - left)
+        return frame
+
+    def _pass_frames(self, cost: int, taken: Http2Frame | None = None) -> tuple[Http2Frame | None, int]:
+        """Passes on frames of so much cost; returns the first that has to wait, and the cost that was left.
 
         Args:
             taken: the frame that goes first; its call counts already.
@@ -228,7 +242,7 @@ class GrpcClientConnection(_Side):
         """
         grpc = self._grpc
         if grpc is None:
-            return None
+            return None, cost
         passed = []
         frame = taken
         while frame is not None or (frame := self._frames.read()) is not None:
@@ -240,21 +254,22 @@ class GrpcClientConnection(_Side):
             frame = None
         if passed:
             grpc.transport.write(b"".join(passed))
-        return frame
+        if not self.is_behind:
+            grpc.send_waiting()
+        return frame, cost
 
     async def _pass_in_turns(self, frame: Http2Frame | None) -> None:
         """Passes on what has come, in turn with other addresses; then reads on."""
-        account = self._account or self.host
         try:
             if self._grpc is None:
                 self._grpc = await self._connect(self)
-                frame = self._pass_frames(_COST_AT_ONCE)
+                frame = self._pass_at_once()
             while frame is not None:
-                await self._quotas.turns.take(account)
+                await self._quotas.turns.take(self._turns_account)
                 if self._grpc.written is not None:
                     await self._grpc.written
                 await self._take_in_turn(frame)
-                frame = self._pass_frames(_TURN_COST, frame)
+                frame, _ = self._pass_frames(_TURN_COST, frame)
         except Http2Error as error:
             self._refuse(error)
         except OSError:  # gRPC has stopped
