@@ -1,0 +1,112 @@
+"""An agent that follows a script: it writes the requests of a model, with or without a mistake, and reads replies."""
+
+import re
+from typing import Any, Literal, TypedDict
+
+from mcp.client.client import Client
+
+from bench.agents.transcript import Transcript, names_in_fields
+from deltamcp.client.reply import Reply
+
+Mistake = Literal["bare", "root", "pattern"]
+"""No fields and no pattern at all; fields with a wrong root or wrong names; a pattern that is escaped wrongly."""
+MISTAKES: tuple[Mistake, ...] = ("bare", "root", "pattern")
+_HANDLE = re.compile(r"^\[(\w+): ", re.MULTILINE)
+
+
+class Query(TypedDict, total=False):
+    """What an agent asks of a result."""
+
+    fields: str
+    grep: str
+
+
+class Answer:
+    """A reply as an agent reads it: what it says, what it shows and the handle in its note."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self._reply = Reply(raw)
+        self.text = "\n".join(self._reply.texts)
+        found = _HANDLE.search(self.text)
+        self.handle = found[1] if found else None
+
+    @property
+    def is_error(self) -> bool:
+        return self._reply.is_error
+
+    @property
+    def value(self) -> Any:
+        """What is shown: a value, of which a table is one way to write it, or a text."""
+        return self._reply.value
+
+
+class Agent:
+    """Makes requests through the tools that the gateway lists, and keeps what was said."""
+
+    def __init__(self, client: Client, transcript: Transcript, mistake: Mistake | None = None) -> None:
+        self._client = client
+        self.transcript = transcript
+        self._mistake = mistake
+        self.made_mistake = False
+
+    async def discover(self, *queries: str) -> Answer:
+        """Search with one query or several; with none, read the overview."""
+        arguments = {} if not queries else {"query": queries[0] if len(queries) == 1 else [*queries]}
+        return await self._request("discover", arguments)
+
+    async def get_schema(self, operation: str) -> Answer:
+        self.transcript.check_told(re.findall(r"\w+", operation))
+        return await self._request("get_schema", {"operation": operation})
+
+    async def run(
+        self,
+        operation: str,
+        params: dict[str, Any] | None = None,
+        query: Query | None = None,
+        wrong: dict[Mistake, Query] | None = None,
+    ) -> Answer:
+        """Run an operation, and ask the query of its result.
+
+        An agent that makes a mistake asks one of the `wrong` queries first, or none, and then the right one of the
+        result that it got; it runs the operation again only if there is no handle to it.
+        """
+        self._check_query(query or {})
+        if query and self._makes_mistake(wrong or {}):
+            assert self._mistake is not None
+            first = await self._execute(operation, params or {}, (wrong or {}).get(self._mistake, {}))
+            if first.handle is not None:
+                return await self.read_on(first.handle, query)
+        return await self._execute(operation, params or {}, query or {})
+
+    async def ask(self, handle: str, query: Query, wrong: dict[Mistake, Query] | None = None) -> Answer:
+        """Ask a query of a stored result; an agent that makes a mistake asks one of the `wrong` queries first."""
+        self._check_query(query)
+        if wrong and self._mistake in wrong and self._makes_mistake(wrong):
+            await self.read_on(handle, wrong[self._mistake])
+        return await self.read_on(handle, query)
+
+    async def read_on(self, handle: str, query: Query | None = None, **place: Any) -> Answer:
+        return await self._request("continue", {"handle": handle, **place, **(query or {})})
+
+    def _makes_mistake(self, wrong: dict[Mistake, Query]) -> bool:
+        """Whether the mistake is made here: it is made once."""
+        if self.made_mistake or self._mistake is None or (self._mistake != "bare" and self._mistake not in wrong):
+            return False
+        self.made_mistake = True
+        return True
+
+    async def _execute(self, operation: str, params: dict[str, Any], query: Query) -> Answer:
+        self.transcript.check_told(re.findall(r"\w+", operation))
+        self.transcript.check_told(params)
+        arguments = {"operation": operation, **({"params": params} if params else {}), **query}
+        return await self._request("execute", arguments)
+
+    def _check_query(self, query: Query) -> None:
+        self.transcript.check_told(names_in_fields(query.get("fields", "")))
+
+    async def _request(self, tool: str, arguments: dict[str, Any]) -> Answer:
+        found = await self._client.call_tool(tool, arguments)
+        answer = Answer(found.model_dump(by_alias=True, exclude_none=True))
+        shown = "\n".join(getattr(block, "text", "") for block in found.content)
+        self.transcript.add(tool, arguments, shown)
+        return answer
