@@ -1,5 +1,6 @@
 """An agent that follows a script: it writes the requests of a model, with or without a mistake, and reads replies."""
 
+import json
 import re
 from typing import Any, Literal, TypedDict
 
@@ -11,7 +12,7 @@ from deltamcp.client.reply import Reply
 Mistake = Literal["bare", "root", "pattern"]
 """No fields and no pattern at all; fields with a wrong root or wrong names; a pattern that is escaped wrongly."""
 MISTAKES: tuple[Mistake, ...] = ("bare", "root", "pattern")
-_HANDLE = re.compile(r"^\[(\w+): ", re.MULTILINE)
+_HANDLE = re.compile(r"^\[(R\w+): ", re.MULTILINE)
 
 
 class Query(TypedDict, total=False):
@@ -37,7 +38,11 @@ class Answer:
     @property
     def value(self) -> Any:
         """What is shown: a value, of which a table is one way to write it, or a text."""
-        return self._reply.value
+        value = self._reply.value
+        try:
+            return json.loads(value) if isinstance(value, str) else value
+        except ValueError:
+            return value
 
 
 class Agent:

@@ -138,5 +138,5 @@ async def _wait_until_listed(client: Client) -> None:
     """Wait until the gateway knows every server: an agent comes to one that has been used before."""
     with anyio.fail_after(START_SECONDS):
         for operation in FIRST_OPERATIONS:
-            while (await client.call_tool("get_schema", {"operation": operation})).is_error:
-                await anyio.sleep(0.1)  # noqa: ASYNC110 - nothing tells when an upstream is listed
+            while (await client.call_tool("get_schema", {"operation": operation})).is_error:  # noqa: ASYNC110
+                await anyio.sleep(0.1)

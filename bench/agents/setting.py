@@ -67,7 +67,7 @@ class Setting:
         for file in (self.outbox, self.graph, *self.states.iterdir(), *self.files.iterdir()):
             file.unlink(missing_ok=True)
         (self.files / "service.toml").write_text(self.service_file)
-        (self.files / "README.md").write_text(self.results("pypi_httpx.json")["info"]["description"])
+        (self.files / "README.md").write_text(self.readme)
         (self.files / "ssh.log").write_text((self.corpus / "results" / "logs" / "OpenSSH.log").read_text())
         with contextlib.closing(sqlite3.connect(self.database)) as connection:
             for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
@@ -83,6 +83,12 @@ class Setting:
             keys += [f'log_level = "{["info", "warning", "debug"][place % 3]}"', f"retries = {place}", "tls = true"]
             sections.append("\n".join([f"[services.{name}]", *keys]))
         return "\n\n".join(sections) + "\n"
+
+    @property
+    def readme(self) -> str:
+        """A text of some hundred tokens, which is read as a whole."""
+        text: str = self.results("pypi_httpx.json")["info"]["description"]
+        return text[text.index("## Features") :]
 
     def results(self, *path: str) -> Any:
         return json.loads(self.corpus.joinpath("results", *path).read_text())

@@ -132,8 +132,7 @@ def _changed_setting(setting: Setting) -> Any:
 
 
 def _optional_libraries(setting: Setting) -> Any:
-    text = setting.results("pypi_httpx.json")["info"]["description"]
-    lines = [line for line in text.splitlines() if line.startswith("* `") and "Optional" in line]
+    lines = [line for line in setting.readme.splitlines() if line.startswith("* `") and "Optional" in line]
     return [re.findall(r"`(\w+)`", line)[0] for line in lines]
 
 
@@ -192,7 +191,7 @@ TASKS = (
         *(scripts.find_code_owners, _code_owner, "total_count items repository owner login"),
     ),
     Task(
-        "What are id and conclusion of the run of the last number in hub4j-test-org/GHWorkflowRunTest, and whose is it?",
+        "What are id and conclusion of the last run in hub4j-test-org/GHWorkflowRunTest, by number, and whose is it?",
         *(scripts.time_workflow_runs, _last_run, "workflow_runs run_number id conclusion actor login"),
     ),
     Task(
