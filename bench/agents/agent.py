@@ -8,10 +8,16 @@ from mcp.client.client import Client
 
 from bench.agents.transcript import Transcript, names_in_fields
 from deltamcp.client.reply import Reply
+from deltamcp.results import query as queries
+from deltamcp.results.budget import DEFAULT_MAX_TOKENS
+from deltamcp.results.query import run_query
+from deltamcp.wire import jsonrpc
+from deltamcp.work import unlimited_work
 
-Mistake = Literal["bare", "root", "pattern"]
-"""No fields and no pattern at all; fields with a wrong root or wrong names; a pattern that is escaped wrongly."""
-MISTAKES: tuple[Mistake, ...] = ("bare", "root", "pattern")
+Mistake = Literal["name", "bare", "wide", "root", "pattern"]
+"""The name of an operation without its service; neither fields nor a pattern; fields that select nearly all; fields
+with a wrong root or wrong names; a pattern that is escaped wrongly."""
+MISTAKES: tuple[Mistake, ...] = ("name", "bare", "wide", "root", "pattern")
 _HANDLE = re.compile(r"^\[(R\w+): ", re.MULTILINE)
 
 
@@ -30,6 +36,14 @@ class Answer:
         self.text = "\n".join(self._reply.texts)
         found = _HANDLE.search(self.text)
         self.handle = found[1] if found else None
+
+    def read_off(self, query: Query) -> "Answer":
+        """Return what a reader finds in a reply that shows all, who makes no mistake in it."""
+        shown = self._reply.value
+        data = shown if isinstance(shown, str) else jsonrpc.encode(shown)
+        found = run_query(data, queries.Query(**query), None, DEFAULT_MAX_TOKENS, unlimited_work())
+        text = found.data if isinstance(found.data, str) else found.data.decode()
+        return Answer({"content": [{"type": "text", "text": text}]})
 
     @property
     def is_error(self) -> bool:
@@ -73,29 +87,43 @@ class Agent:
         """Run an operation, and ask the query of its result.
 
         An agent that makes a mistake asks one of the `wrong` queries first, or none, and then the right one of the
-        result that it got; it runs the operation again only if there is no handle to it.
+        result that it got.
         """
         self._check_query(query or {})
+        if self._mistake == "name" and not self.made_mistake:
+            self.made_mistake = True
+            guess = await self._execute(operation.rpartition(".")[2], params or {}, query or {})
+            if not guess.is_error:
+                return guess
         if query and self._makes_mistake(wrong or {}):
             assert self._mistake is not None
-            first = await self._execute(operation, params or {}, (wrong or {}).get(self._mistake, {}))
-            if first.handle is not None:
-                return await self.read_on(first.handle, query)
+            return await self.ask(
+                await self._execute(operation, params or {}, (wrong or {}).get(self._mistake, {})), query
+            )
         return await self._execute(operation, params or {}, query or {})
 
-    async def ask(self, handle: str, query: Query, wrong: dict[Mistake, Query] | None = None) -> Answer:
-        """Ask a query of a stored result; an agent that makes a mistake asks one of the `wrong` queries first."""
+    async def ask(self, answer: Answer, query: Query, wrong: dict[Mistake, Query] | None = None) -> Answer:
+        """Ask a query of a result; an agent that makes a mistake asks one of the `wrong` queries first.
+
+        What is shown whole has no handle: the agent reads it, and asks nothing.
+        """
         self._check_query(query)
+        if answer.handle is None:
+            return answer.read_off(query)
         if wrong and self._mistake in wrong and self._makes_mistake(wrong):
-            await self.read_on(handle, wrong[self._mistake])
-        return await self.read_on(handle, query)
+            await self.read_on(answer.handle, wrong[self._mistake])
+        return await self.read_on(answer.handle, query)
 
     async def read_on(self, handle: str, query: Query | None = None, **place: Any) -> Answer:
         return await self._request("continue", {"handle": handle, **place, **(query or {})})
 
     def _makes_mistake(self, wrong: dict[Mistake, Query]) -> bool:
         """Whether the mistake is made here: it is made once."""
-        if self.made_mistake or self._mistake is None or (self._mistake != "bare" and self._mistake not in wrong):
+        if (
+            self.made_mistake
+            or self._mistake in (None, "name")
+            or (self._mistake != "bare" and self._mistake not in wrong)
+        ):
             return False
         self.made_mistake = True
         return True

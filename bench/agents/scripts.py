@@ -9,7 +9,7 @@ import ast
 import re
 from typing import Any
 
-from bench.agents.agent import Agent
+from bench.agents.agent import Agent, Query
 
 HUB4J = {"owner": "hub4j", "repo": "github-api"}
 
@@ -44,6 +44,7 @@ async def find_largest_wheel(agent: Agent) -> Any:
         {"name": "httpx"},
         {"fields": "releases.*[] | [?packagetype=='bdist_wheel'] | max_by(@,&size).[filename,size]"},
         {
+            "wide": {"fields": "releases"},
             "root": {"fields": "max_by([?packagetype=='bdist_wheel'],&size).[filename,size]"},
             "pattern": {"grep": r"\.whl\b.*largest"},
         },
@@ -60,7 +61,7 @@ async def sum_package_types(agent: Agent) -> Any:
             "fields": "releases.*[] | {wheels:sum([?packagetype=='bdist_wheel'].size),"
             "sources:sum([?packagetype=='sdist'].size)}"
         },
-        {"root": {"fields": "releases[].size"}},
+        {"wide": {"fields": "releases.*[]"}, "root": {"fields": "releases[].size"}},
     )
     return [found.value["wheels"], found.value["sources"]]
 
@@ -79,14 +80,17 @@ async def look_up_version(agent: Agent) -> Any:
 async def remind_of_tickets(agent: Agent) -> Any:
     await agent.discover("list project tickets", "send reminders")
     first = await agent.run("feeds.list_tickets", {"project": "PROJ"})
-    assert first.handle is not None
     count = await agent.ask(
-        first.handle,
+        first,
         {"fields": "length([?status=='In Progress'])"},
-        {"root": {"fields": "tickets[?status=='In Progress'].key"}, "pattern": {"grep": "in-progress"}},
+        {
+            "wide": {"fields": "[?status=='In Progress']"},
+            "root": {"fields": "tickets[?status=='In Progress'].key"},
+            "pattern": {"grep": "in-progress"},
+        },
     )
-    agent.transcript.check_told(("subject", "names", "key"))
-    names = {"$result": first.handle, "fields": "[?status=='In Progress'].key"}
+    which: Query = {"fields": "[?status=='In Progress'].key"}
+    names = first.read_off(which).value if first.handle is None else {"$result": first.handle, **which}
     await agent.run("mail.send_reminders", {"subject": "Still in progress?", "names": names})
     return count.value
 
@@ -97,7 +101,11 @@ async def count_tickets_by_status(agent: Agent) -> Any:
         "feeds.list_tickets",
         {"project": "PROJ"},
         {"fields": "count_by(@,&status)"},
-        {"root": {"fields": "count_by(tickets,&status)"}, "pattern": {"grep": "status: Open"}},
+        {
+            "wide": {"fields": "[].status"},
+            "root": {"fields": "count_by(tickets,&status)"},
+            "pattern": {"grep": "status: Open"},
+        },
     )
     return found.value
 
@@ -105,11 +113,14 @@ async def count_tickets_by_status(agent: Agent) -> Any:
 async def find_largest_fire(agent: Agent) -> Any:
     await agent.discover("wildfires now")
     first = await agent.run("feeds.get_fire_incidents")
-    assert first.handle is not None
     found = await agent.ask(
-        first.handle,
+        first,
         {"fields": "max_by(Incidents,&AcresBurned).[Name,AcresBurned]"},
-        {"root": {"fields": "max_by(Fires,&AcresBurned).[Name,AcresBurned]"}, "pattern": {"grep": r"AcresBurned: \d+"}},
+        {
+            "wide": {"fields": "Incidents"},
+            "root": {"fields": "max_by(Fires,&AcresBurned).[Name,AcresBurned]"},
+            "pattern": {"grep": r"AcresBurned: \d+"},
+        },
     )
     return found.value
 
@@ -117,11 +128,10 @@ async def find_largest_fire(agent: Agent) -> Any:
 async def count_fires_by_county(agent: Agent) -> Any:
     await agent.discover("wildfires this year")
     first = await agent.run("feeds.get_fire_incidents")
-    assert first.handle is not None
     found = await agent.ask(
-        first.handle,
+        first,
         {"fields": "count_by(AllYearIncidents,&CountiesList)"},
-        {"root": {"fields": "count_by(@,&CountiesList)"}},
+        {"wide": {"fields": "AllYearIncidents"}, "root": {"fields": "count_by(@,&CountiesList)"}},
     )
     county = next(iter(found.value))
     return [county, found.value[county]]
@@ -133,7 +143,11 @@ async def list_labels(agent: Agent) -> Any:
         "github.list_issues",
         HUB4J,
         {"fields": "[?labels].{number:number,labels:labels[].name}"},
-        {"root": {"fields": "issues[?labels].number"}, "pattern": {"grep": r"label\(s\)"}},
+        {
+            "wide": {"fields": "[?labels]"},
+            "root": {"fields": "issues[?labels].number"},
+            "pattern": {"grep": r"label\(s\)"},
+        },
     )
     return [[row["number"], row["labels"]] for row in found.value]
 
@@ -144,7 +158,11 @@ async def find_code_owners(agent: Agent) -> Any:
         "github.search_code",
         {"query": "theme color"},
         {"fields": "{found:total_count,owners:count_by(items,&repository.owner.login)}"},
-        {"root": {"fields": "count_by(results,&repository.owner.login)"}, "pattern": {"grep": "owner: .*login"}},
+        {
+            "wide": {"fields": "items"},
+            "root": {"fields": "count_by(results,&repository.owner.login)"},
+            "pattern": {"grep": "owner: .*login"},
+        },
     )
     return [found.value["found"], next(iter(found.value["owners"]))]
 
@@ -155,7 +173,11 @@ async def time_workflow_runs(agent: Agent) -> Any:
         "github.list_workflow_runs",
         {"owner": "hub4j-test-org", "repo": "GHWorkflowRunTest"},
         {"fields": "max_by(workflow_runs,&run_number).[id,conclusion,actor.login]"},
-        {"root": {"fields": "max_by(runs,&run_number).id"}, "pattern": {"grep": "run_number: 10"}},
+        {
+            "wide": {"fields": "workflow_runs"},
+            "root": {"fields": "max_by(runs,&run_number).id"},
+            "pattern": {"grep": "run_number: 10"},
+        },
     )
     return found.value
 
@@ -177,7 +199,7 @@ async def find_busiest_commenter(agent: Agent) -> Any:
         "github.list_issue_comments",
         {"owner": "eclipse-ee4j", "repo": "jaxb-ri", "issue_number": 103},
         {"fields": "count_by(@,&user.login)"},
-        {"root": {"fields": "count_by(comments,&author)"}},
+        {"wide": {"fields": "[].user"}, "root": {"fields": "count_by(comments,&author)"}},
     )
     name = next(iter(found.value))
     return [name, found.value[name]]
@@ -189,7 +211,7 @@ async def keep_issues_in_a_table(agent: Agent) -> Any:
         "github.list_issues",
         HUB4J,
         {"fields": "reverse(sort_by(@,&comments))[:5].{number:number,comments:comments}"},
-        {"root": {"fields": "sort_by(issues,&comments)[:5]"}},
+        {"wide": {"fields": "reverse(sort_by(@,&comments))[:5]"}, "root": {"fields": "sort_by(issues,&comments)[:5]"}},
     )
     rows = ", ".join(f"({row['number']}, {row['comments']})" for row in found.value)
     await agent.run("sqlite.create_table", {"query": "CREATE TABLE issues (number INTEGER, comments INTEGER)"})
