@@ -18,6 +18,7 @@ Mistake = Literal["name", "bare", "wide", "root", "pattern"]
 """The name of an operation without its service; neither fields nor a pattern; fields that select nearly all; fields
 with a wrong root or wrong names; a pattern that is escaped wrongly."""
 MISTAKES: tuple[Mistake, ...] = ("name", "bare", "wide", "root", "pattern")
+_NEXT = re.compile(r"^\[.*\boffset=(\d+)", re.MULTILINE)
 _HANDLE = re.compile(r"^\[(R\w+): ", re.MULTILINE)
 
 
@@ -114,8 +115,20 @@ class Agent:
             await self.read_on(answer.handle, wrong[self._mistake])
         return await self.read_on(answer.handle, query)
 
+    async def read_rows(self, answer: Answer, query: Query | None = None) -> list[Any]:
+        """Read all rows of a result, of which a reply shows the first; the query is that of the reply, if it was asked
+        of a stored result."""
+        rows = [*answer.value]
+        while found := _NEXT.search(answer.text):
+            assert answer.handle is not None, "what goes on is stored"
+            answer = await self.read_on(answer.handle, query, offset=int(found[1]))
+            rows += answer.value
+        return rows
+
     async def read_on(self, handle: str, query: Query | None = None, **place: Any) -> Answer:
-        return await self._request("continue", {"handle": handle, **place, **(query or {})})
+        answer = await self._request("continue", {"handle": handle, **place, **(query or {})})
+        answer.handle = handle
+        return answer
 
     def _makes_mistake(self, wrong: dict[Mistake, Query]) -> bool:
         """Whether the mistake is made here: it is made once."""

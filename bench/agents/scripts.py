@@ -113,6 +113,8 @@ async def count_tickets_by_status(agent: Agent) -> Any:
 async def find_largest_fire(agent: Agent) -> Any:
     await agent.discover("wildfires now")
     first = await agent.run("feeds.get_fire_incidents")
+    if not agent.transcript.has_told("AcresBurned"):
+        await agent.ask(first, {"fields": "Incidents[0]"})
     found = await agent.ask(
         first,
         {"fields": "max_by(Incidents,&AcresBurned).[Name,AcresBurned]"},
@@ -128,6 +130,8 @@ async def find_largest_fire(agent: Agent) -> Any:
 async def count_fires_by_county(agent: Agent) -> Any:
     await agent.discover("wildfires this year")
     first = await agent.run("feeds.get_fire_incidents")
+    if not agent.transcript.has_told("CountiesList"):
+        await agent.ask(first, {"fields": "AllYearIncidents[0]"})
     found = await agent.ask(
         first,
         {"fields": "count_by(AllYearIncidents,&CountiesList)"},
@@ -150,6 +154,35 @@ async def list_labels(agent: Agent) -> Any:
         },
     )
     return [[row["number"], row["labels"]] for row in found.value]
+
+
+async def list_titles(agent: Agent) -> Any:
+    await agent.discover("GitHub repository issues list")
+    found = await agent.run(
+        "github.list_issues",
+        HUB4J,
+        {"fields": "[].[number,title]"},
+        {"root": {"fields": "issues[].[number,title]"}, "wide": {"fields": "[]"}},
+    )
+    return await agent.read_rows(found)
+
+
+async def list_fires(agent: Agent) -> Any:
+    await agent.discover("wildfires this year")
+    first = await agent.run("feeds.get_fire_incidents")
+    if not agent.transcript.has_told("AcresBurnedDisplay"):
+        await agent.ask(first, {"fields": "AllYearIncidents[0]"})
+    query: Query = {"fields": "AllYearIncidents[].[Name,StartedDate,AcresBurnedDisplay]"}
+    found = await agent.ask(first, query, {"root": {"fields": "Year[].[Name,StartedDate,AcresBurnedDisplay]"}})
+    return await agent.read_rows(found, query)
+
+
+async def list_submissions(agent: Agent) -> Any:
+    await agent.discover("Hacker News submissions of a domain")
+    first = await agent.run("feeds.list_submissions", {"domain": "simonwillison.net"})
+    query: Query = {"fields": "[].[title,points,numComments]"}
+    found = await agent.ask(first, query, {"root": {"fields": "hits[].[title,points,numComments]"}})
+    return await agent.read_rows(found, query)
 
 
 async def find_code_owners(agent: Agent) -> Any:

@@ -87,6 +87,19 @@ def _labels(setting: Setting) -> Any:
     return [[one["number"], [label["name"] for label in one["labels"]]] for one in issues if one["labels"]]
 
 
+def _titles(setting: Setting) -> Any:
+    return [[issue["number"], issue["title"]] for issue in setting.results("github", "list_issues.json")]
+
+
+def _fires(setting: Setting) -> Any:
+    fires = setting.seen("calfire_incidents")["AllYearIncidents"]
+    return [[fire["Name"], fire["StartedDate"], fire["AcresBurnedDisplay"]] for fire in fires]
+
+
+def _submissions(setting: Setting) -> Any:
+    return [[row["title"], row["points"], row["numComments"]] for row in setting.seen("hn_domain_older")]
+
+
 def _code_owner(setting: Setting) -> Any:
     found = setting.results("github", "search_code.json")
     owners = Counter(item["repository"]["owner"]["login"] for item in found["items"])
@@ -185,6 +198,18 @@ TASKS = (
     Task(
         "Which issues of hub4j/github-api have labels, and which?",
         *(scripts.list_labels, _labels, _ISSUE),
+    ),
+    Task(
+        "List the issues of hub4j/github-api by number and title.",
+        *(scripts.list_titles, _titles, "number title"),
+    ),
+    Task(
+        "List California's wildfires of this year by name, day of the start and acres.",
+        *(scripts.list_fires, _fires),
+    ),
+    Task(
+        "List what was submitted from simonwillison.net to Hacker News, by title, with points and number of comments.",
+        *(scripts.list_submissions, _submissions),
     ),
     Task(
         "How much code on GitHub is found for theme color, and who owns most of what is shown?",

@@ -56,6 +56,10 @@ class Transcript:
         self.exchanges.append(Exchange(tool, arguments, reply))
         self._told |= {*_WORD.findall(reply)}
 
+    def has_told(self, word: str) -> bool:
+        """Whether the agent has read a name."""
+        return word in self._told
+
     def check_told(self, words: Iterable[str]) -> None:
         """Check that an agent may know these names.
 
