@@ -74,10 +74,6 @@ class Agent:
         arguments = {} if not queries else {"query": queries[0] if len(queries) == 1 else [*queries]}
         return await self._request("discover", arguments)
 
-    async def get_schema(self, operation: str) -> Answer:
-        self.transcript.check_told(re.findall(r"\w+", operation))
-        return await self._request("get_schema", {"operation": operation})
-
     async def run(
         self,
         operation: str,
