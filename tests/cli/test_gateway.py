@@ -87,14 +87,15 @@ async def test_the_options_are_the_last_word(folder):
     assert "query" not in await tool_names(gateway(folder, "gateway.toml", "--no-query"))
 
 
-async def test_a_result_has_20_000_tokens_unless_another_number_is_given(folder):
+async def test_a_large_result_is_previewed_unless_a_number_of_tokens_is_given(folder):
     async def received(*words: str) -> int:
         async with connect(gateway(folder, "--disclosure=full", *words, "books.py"), progressive=False) as client:
             reply = await client.call_tool("long_text", {"words": 30_000})
             return len(reply.text)
 
     assert await received("--raw") == 150_000
-    assert 60_000 < await received() < 120_000
+    assert 1000 < await received() < 3000
+    assert 60_000 < await received("--max-tokens", "20000") < 120_000
     assert 1000 < await received("--max-tokens", "500") < 3000
 
 
@@ -108,8 +109,9 @@ def test_the_size_of_a_result_on_the_command_line_holds_for_every_server_that_ha
         results=ResultPolicy(max_tokens=700),
     )
     cut, raw = GatewayOptions(max_tokens=500).apply(config), GatewayOptions(is_raw=True).apply(config)
-    assert cut.results == ResultPolicy(max_tokens=500)
-    assert [one.results for one in cut.upstreams] == [ResultPolicy(max_tokens=500, tables=False), False, None]
+    assert cut.results == ResultPolicy(max_tokens=500, preview_above=0)
+    own = ResultPolicy(max_tokens=500, preview_above=0, tables=False)
+    assert [one.results for one in cut.upstreams] == [own, False, None]
     assert (raw.results, [one.results for one in raw.upstreams]) == (None, [False] * 3)
 
 
