@@ -109,8 +109,9 @@ def test_the_size_of_a_result_on_the_command_line_holds_for_every_server_that_ha
         results=ResultPolicy(max_tokens=700),
     )
     cut, raw = GatewayOptions(max_tokens=500).apply(config), GatewayOptions(is_raw=True).apply(config)
-    assert cut.results == ResultPolicy(max_tokens=500)
-    assert [one.results for one in cut.upstreams] == [ResultPolicy(max_tokens=500, tables=False), False, None]
+    assert cut.results == ResultPolicy(max_tokens=500, preview_above=0)
+    own = ResultPolicy(max_tokens=500, preview_above=0, tables=False)
+    assert [one.results for one in cut.upstreams] == [own, False, None]
     assert (raw.results, [one.results for one in raw.upstreams]) == (None, [False] * 3)
 
 

@@ -43,7 +43,7 @@ def test_a_file_of_a_host_is_a_configuration(tmp_path, monkeypatch):
             ),
             UpstreamConfig(name="old", entry={"url": "https://y.example/sse", "headers": {}, "type": "sse"}),
         ],
-        results=ResultPolicy(max_tokens=20_000, preview_above=2_000),
+        results=ResultPolicy(max_tokens=20_000, preview_above=500),
     )
     assert found.skipped == (
         SkippedServer("off", "it is switched off there"),

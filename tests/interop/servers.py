@@ -64,6 +64,7 @@ SERVERS = {
         *("npm", "@modelcontextprotocol/server-filesystem", "2026.8.31", 14),
         Call("read_text_file", {"path": "{folder}/hello.txt"}, "Hello from afar."),
         words=("{folder}",),
+        ci=True,
     ),
     "gitlab": Server(
         *("npm", "@modelcontextprotocol/server-gitlab", "2025.4.25", 9),
@@ -111,6 +112,7 @@ SERVERS = {
             "writes programs",
         ),
         environment={"MEMORY_FILE_PATH": "{folder}/memory.jsonl"},
+        ci=True,
     ),
     "sequential-thinking": Server(
         *("npm", "@modelcontextprotocol/server-sequential-thinking", "2026.8.31", 1),
@@ -229,6 +231,7 @@ SERVERS = {
         Call("read_query", {"query": "SELECT 6 * 7 AS answer"}, "{'answer': 42}"),
         words=("--db-path", "{folder}/tea.db"),
         beside=("mcp<2",),
+        ci=True,
     ),
     "fetch": Server(
         *("pypi", "mcp-server-fetch", "2026.10.24", 1),

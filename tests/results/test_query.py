@@ -198,8 +198,6 @@ async def test_what_is_asked_for_explicitly_is_no_preview():
     async with era_client(await preview_server(TWISTED)) as peer:
         whole = await peer.use("execute", {"maxTokens": 20_000}, operation="get")
         assert decode(first_text(whole)) == TWISTED
-        asked = await peer.result_of("execute", operation="get", fields="[].id")
-        assert json.loads(first_text(asked)) == list(range(300))
     async with era_client(await preview_server(TWISTED, max_tokens=20_000)) as peer:
         reply = await peer.result_of("execute", operation="get")
         assert "Shape: " in texts(reply)[1]  # both are set in one policy
@@ -207,6 +205,39 @@ async def test_what_is_asked_for_explicitly_is_no_preview():
     own.tool(name="own", results=ResultPolicy(max_tokens=20_000))(lambda: TWISTED)
     async with era_client(own) as peer:
         assert decode(first_text(await peer.result_of("execute", operation="own"))) == TWISTED
+
+
+@pytest.mark.parametrize(
+    ("value", "query"),
+    [
+        (TWISTED, {"fields": "[]"}),
+        (TWISTED, {"fields": "id,words"}),
+        (TWISTED, {"grep": "words"}),
+        (LOG[:20_000], {"grep": "."}),
+    ],
+)
+async def test_a_query_that_selects_nearly_all_costs_no_more_than_a_preview(value, query):
+    async with era_client(await preview_server(value)) as peer:
+        first = await peer.result_of("execute", operation="get", **query)
+        assert count("\n".join(texts(first))) <= 460
+        handle, place = result_meta(first)["handle"], result_meta(first)
+        assert (place["start"], place["total"] > place["end"] > 0) == (0, True)
+        rest = await peer.result_of("continue", handle=handle)
+        assert result_meta(rest)["start"] == place["end"] and result_meta(rest)["end"] == place["total"]
+        asked = await peer.result_of("continue", handle=handle, **query)
+        assert count("\n".join(texts(asked))) <= 460
+        end = result_meta(asked)["end"]
+        rest = await peer.result_of("continue", handle=handle, offset=end, **query)
+        assert (result_meta(rest)["start"], result_meta(rest)["end"]) == (end, result_meta(asked)["total"])
+
+
+async def test_a_query_that_selects_little_is_answered_whole():
+    async with era_client(await preview_server(TWISTED)) as peer:
+        asked = await peer.result_of("execute", operation="get", fields="[:90].id")
+        assert json.loads(first_text(asked)) == list(range(90))
+        handle = result_meta(asked)["handle"]
+        again = await peer.result_of("continue", handle=handle, fields="[:90].id")
+        assert json.loads(first_text(again)) == list(range(90))
 
 
 # References

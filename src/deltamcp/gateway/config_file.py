@@ -27,7 +27,7 @@ from deltamcp.hosts.hosts import Machine
 from deltamcp.hosts.variables import VariableExpander
 from deltamcp.results.policy import ResultPolicy
 
-DEFAULT_RESULTS = ResultPolicy(max_tokens=20_000, preview_above=2_000)
+DEFAULT_RESULTS = ResultPolicy(max_tokens=20_000, preview_above=500)
 """The result policy of a gateway whose configuration names none."""
 ENTRY_KEYS: Mapping[str, Any] = {
     "command": str,

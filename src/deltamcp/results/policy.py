@@ -82,8 +82,8 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     caller before: with True in whole results, with "deltas" in deltas too."""
     preview_above: int | None = None
     """Of a result that costs more tokens than this the first reply has the shape, the first rows and the handle; 0: of
-    none. It does not apply where the caller asks for fields or by `grep`, nor beside a `max_tokens` that is set in the
-    same policy or in a nearer one."""
+    none. What the caller's fields or `grep` select counts as the result. It does not apply where a nearer policy sets
+    `max_tokens`."""
     compat: bool | None = None
     """Whether Delta-MCP clients get results exactly as Delta-MCP 0.2 sends them, faults included; the budget then does
     not hold."""

@@ -4,7 +4,7 @@ The pipeline of docs/decisions/0003-results.md: values in, a window out. Candida
 smallest. The caller of this module has chosen a handle, and stores the whole result under it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -38,8 +38,8 @@ _EXCERPT_FACTOR = 2
 _MEMBERS_PER_STEP = 4
 _UNITS_PER_TOKEN = 2
 """The most rows, or members of an object, that a token can stand for: in a table, every line break is a token."""
-_PREVIEW_TOKENS = 500
-"""The tokens of a preview: the shape, the first rows or lines, and the handle."""
+PREVIEW_TOKENS = 460
+"""The tokens of a preview: the shape, the first rows or lines, and the handle. With the request, 500 at most."""
 _SHAPE_TOKENS = 120
 _NO_NOTE = PlainNote("")
 
@@ -133,8 +133,11 @@ class ShownResult(Struct, frozen=True):
 
     @property
     def may_preview(self) -> bool:
-        """Whether a result that is large is shown by its shape and its beginning, until its caller asks for more."""
-        return self.policy.preview_above > 0 and not self.is_structured and not self.policy.query
+        """Whether a result that is large is shown by its shape and its beginning, until its caller asks for more.
+
+        So is what a query selects: one that selects nearly all, by mistake, is as large as the result.
+        """
+        return self.policy.preview_above > 0 and not self.is_structured
 
     def part_window(self, handle: Handle | None, work: Work) -> Window:
         """Return the window of a reply to which the whole does not belong; the handle is None where it is not stored.
@@ -163,6 +166,10 @@ class ShownResult(Struct, frozen=True):
         if isinstance(data, str):
             yield truncation.text_window(data, 0, "characters", frame, policy.tail)
             return
+        if units is None and policy.grep is not None:
+            # What matches is an object by index or name, of which some whole members say more than a part of each.
+            matches = document.units(data, work)
+            yield pagination.members_window(matches, 0, frame) if isinstance(matches, Mapping) else None
         listed = None if units is None or self.rows is None else _rows_window(data, units, self.rows, frame)
         if listed is not None and listed.next is not None:
             yield listed
@@ -176,8 +183,10 @@ class ShownResult(Struct, frozen=True):
 
     def _as_preview(self, work: Work) -> "ShownResult":
         """Return the same within the budget of a preview, with its shape in the note."""
-        budget = min(self.policy.max_tokens, _PREVIEW_TOKENS)
-        reason = f"{self.outline(work)} " if budget > 2 * _SHAPE_TOKENS else ""
+        budget = min(self.policy.max_tokens, PREVIEW_TOKENS)
+        # The lines that match a pattern are counted in the reason.
+        has_outline = budget > 2 * _SHAPE_TOKENS and self.policy.grep is None
+        reason = f"{self.outline(work)} " if has_outline else ""
         return replace(self, policy=replace(self.policy, max_tokens=budget), reason=self.reason + reason)
 
     def outline(self, work: Work) -> str:

@@ -18,7 +18,7 @@ from deltamcp.results.pointer import parse_path, pointer
 from deltamcp.results.policy import ResolvedPolicy, ResultPolicy, override_policy
 from deltamcp.results.query import Query, run_query
 from deltamcp.results.result_windows import read_raw_window, read_window, units_json
-from deltamcp.results.shown_result import ShownResult, select
+from deltamcp.results.shown_result import PREVIEW_TOKENS, ShownResult, select
 from deltamcp.results.window import Window
 from deltamcp.values import JSON
 from deltamcp.work import Work
@@ -188,6 +188,8 @@ class StoredResult:
         if arguments.offset is not None:
             start = _check_offset(arguments.offset, len(selection.units))
             return _read(selection, start, policy, work), selection.path
+        if policy.preview_above and (arguments.fields is not None or arguments.grep) and arguments.page is None:
+            return _read_preview(selection, policy, work), selection.path
         # With a policy of its own, a request has pages of its own size.
         starts = list(selection.page_starts) if requested is None else [0]
         page = arguments.page or min(2, len(starts))  # the page after the first reply, where its end is known
@@ -266,6 +268,15 @@ class ResultParts:
 
 def _read(selection: Selection, start: int, policy: ResolvedPolicy, work: Work, until: int | None = None) -> Window:
     return read_window(selection.units, start, policy, selection.path, work, until, selection.problem)
+
+
+def _read_preview(selection: Selection, policy: ResolvedPolicy, work: Work) -> Window:
+    """Return a window with all that a query selects, or a small one if that is large: its caller may not expect it."""
+    large = min(policy.max_tokens, policy.preview_above)
+    window = _read(selection, 0, replace(policy, max_tokens=large), work)
+    if window.next is None or large <= PREVIEW_TOKENS:
+        return window
+    return _read(selection, 0, replace(policy, max_tokens=PREVIEW_TOKENS), work)
 
 
 def _check_offset(offset: int, total: int) -> int:

@@ -71,7 +71,7 @@ class GatewayOptions(Struct, frozen=True):
             results = None
             upstreams = [msgspec.structs.replace(one, results=False) for one in upstreams]
         elif self.max_tokens is not None:
-            budget = ResultPolicy(max_tokens=self.max_tokens)
+            budget = ResultPolicy(max_tokens=self.max_tokens, preview_above=0)
             results = merge_policies(budget, results)
             upstreams = [
                 msgspec.structs.replace(one, results=merge_policies(budget, one.results)) if one.results else one

@@ -1,0 +1,1 @@
+"""What agents pay for tasks of several steps through one gateway."""

@@ -1,0 +1,142 @@
+"""Runs tasks through one gateway: scripts as they are, and each with one mistake."""
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mcp import StdioServerParameters
+from mcp.client.client import Client
+from mcp.client.stdio import stdio_client
+
+from bench.agents.agent import MISTAKES, Agent, Mistake
+from bench.agents.setting import FIRST_OPERATIONS, REAL, Setting
+from bench.agents.tasks import TASKS, Task
+from bench.agents.transcript import Exchange, Transcript
+from deltamcp import tokens
+from deltamcp.wire import jsonrpc
+from tests.interop.install import program
+
+START_SECONDS = 120.0
+"""The longest that a server may take to be listed."""
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
+"""How a reply shows that is not what a script expects."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One task, worked on once."""
+
+    task: Task
+    mistake: Mistake | None
+    given: Any
+    right: Any
+    exchanges: list[Exchange]
+
+    @property
+    def is_right(self) -> bool:
+        return bool(self.given == self.right)
+
+    @property
+    def tokens(self) -> int:
+        return sum(each.written + each.read for each in self.exchanges)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What agents paid."""
+
+    definitions: int
+    """The tokens of the gateway's tools, as hosts put them before a model."""
+    runs: list[Run]
+
+    @property
+    def plain(self) -> list[Run]:
+        return [run for run in self.runs if run.mistake is None]
+
+    @property
+    def mistaken(self) -> list[Run]:
+        return [run for run in self.runs if run.mistake is not None]
+
+    def extra(self, run: Run) -> int:
+        """What a mistake cost."""
+        return run.tokens - next(plain.tokens for plain in self.plain if plain.task is run.task)
+
+
+def missing_servers() -> list[str]:
+    """The published servers that are not installed."""
+    missing = []
+    for name in REAL:
+        try:
+            found = Path(program(name)[-1]).is_file()
+        except FileNotFoundError:
+            found = False
+        missing += [] if found else [name]
+    return missing
+
+
+async def run_tasks(corpus: Path, preview_above: int | None = None) -> Report:
+    """Work on every task without a mistake, and with each kind of mistake that its script can make."""
+    with _setting(corpus) as setting:
+        async with _gateway(setting, preview_above) as client:
+            listed = (await client.list_tools()).tools
+            definitions = [tool.model_dump(by_alias=True, exclude_none=True) for tool in listed]
+            await _wait_until_listed(client)
+            runs = []
+            for task in TASKS:
+                for mistake in (None, *MISTAKES):
+                    run = await _run(task, mistake, setting, client, definitions)
+                    runs += [run] if run is not None else []
+    return Report(sum(_definition_cost(tool) for tool in definitions), runs)
+
+
+def _definition_cost(tool: dict[str, Any]) -> int:
+    """The tokens of a tool's name, description and input schema as compact JSON."""
+    shown = {name: tool[name] for name in ("name", "description", "inputSchema")}
+    return tokens.count(jsonrpc.encode(shown).decode())
+
+
+async def _run(
+    task: Task, mistake: Mistake | None, setting: Setting, client: Client, definitions: list[dict[str, Any]]
+) -> Run | None:
+    """Returns what came of a task; None if its script has no place for the mistake."""
+    setting.reset()
+    transcript = Transcript([task.question, task.known, jsonrpc.encode(definitions).decode()])
+    agent = Agent(client, transcript, mistake)
+    try:
+        given = await task.script(agent)
+    except UNREADABLE as error:
+        given = f"could not be read: {error!r}"
+    if agent.made_mistake != (mistake is not None):
+        return None
+    return Run(task, mistake, given, task.answer(setting), transcript.exchanges)
+
+
+@contextlib.contextmanager
+def _setting(corpus: Path) -> Iterator[Setting]:
+    with tempfile.TemporaryDirectory(prefix="agents-") as folder:
+        setting = Setting(corpus.resolve(), Path(folder).resolve())
+        setting.reset()
+        yield setting
+
+
+@contextlib.asynccontextmanager
+async def _gateway(setting: Setting, preview_above: int | None) -> AsyncIterator[Client]:
+    words = ["gateway", str(setting.write_configuration(preview_above))]
+    command = str(Path(sys.executable).parent / "delta-mcp")
+    parameters = StdioServerParameters(command=command, args=words, env=setting.environment)
+    with (setting.folder / "gateway.log").open("w") as log:
+        async with Client(stdio_client(parameters, log)) as client:
+            yield client
+
+
+async def _wait_until_listed(client: Client) -> None:
+    """Wait until the gateway knows every server: an agent comes to one that has been used before."""
+    with anyio.fail_after(START_SECONDS):
+        for operation in FIRST_OPERATIONS:
+            while (await client.call_tool("get_schema", {"operation": operation})).is_error:  # noqa: ASYNC110
+                await anyio.sleep(0.1)
