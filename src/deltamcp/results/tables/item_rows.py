@@ -58,8 +58,7 @@ def find_item_rows(rows: Sequence[dict[str, JSON]], work: Work) -> ItemRows | No
         sizes.append(len(items))
         if not items:
             flat.append(beside)
-        for item in items:
-            flat.append({column if key == name else key: item if key == name else row[key] for key in row})
+        flat += ({column if key == name else key: item if key == name else row[key] for key in row} for item in items)
     have_others = any(len(row) > 1 for row in rows)
     if have_others and any(one == other for one, other in pairwise(others)):
         return None

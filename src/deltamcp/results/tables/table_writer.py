@@ -10,8 +10,8 @@
                                         an empty line, and then the rows
     7,Who,jo,12,0
 
-A table of one column may have its cells in one line. `#2:3 id,files[].name` has 2 rows with 3 files together, and a line
-for each of these; without `id` it has a line for each list.
+A table of one column may have its cells in one line. `#2:3 id,files[].name` has 2 rows with 3 files together, and a
+line for each of these; without `id` it has a line for each list.
 
 `syntax` describes cells, names and templates.
 """
