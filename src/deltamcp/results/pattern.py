@@ -1,6 +1,7 @@
 """A regular expression of a caller, searched in time that grows with the text only, as RE2 does it.
 
-`-C2` before it asks for two lines around each match, as in the command `grep`.
+Before it stand options of the command `grep`, as models write them: `-C2` for two lines around each match, `-A2` and
+`-B2` for the same, and `-i` for letters of any case.
 """
 
 import functools
@@ -28,7 +29,8 @@ _PIECE_BYTES = 256 * 1024
 """Longer texts are searched in pieces, so that no single call takes long."""
 _LINES = "(?m)"
 """Has ^ and $ match at the beginning and the end of each line."""
-_CONTEXT = re.compile(r"-C ?(\d{1,4})(?: |$)")
+_OPTION = re.compile(r"-(?:[ABC] ?(\d{1,4})|i)(?: |$)")
+_ANY_CASE = "(?i)"
 
 
 class Pattern(Struct, frozen=True):
@@ -73,7 +75,7 @@ class Pattern(Struct, frozen=True):
     @property
     def ignoring_case(self) -> "Pattern":
         """The same pattern for letters of any case."""
-        return parse_pattern(f"(?i){self.expression}")
+        return parse_pattern(_ANY_CASE + self.expression)
 
 
 def parse_pattern(grep: str) -> Pattern:
@@ -84,9 +86,12 @@ def parse_pattern(grep: str) -> Pattern:
     """
     if len(grep) > MAX_CHARS:
         raise UsageError(f"grep may have at most {MAX_CHARS} characters; search for less.")
-    option = _CONTEXT.match(grep)
-    context = min(int(option[1]), MAX_CONTEXT) if option is not None else 0
-    expression = grep if option is None else grep[option.end() :]
+    context, prefix, expression = 0, "", grep
+    while (option := _OPTION.match(expression)) is not None:
+        context = context if option[1] is None else min(int(option[1]), MAX_CONTEXT)
+        prefix = _ANY_CASE if option[1] is None else prefix
+        expression = expression[option.end() :]
+    expression = prefix + expression
     compiled = _compile(expression)
     return Pattern(expression, context, compiled, int(compiled.programsize))
 
