@@ -279,6 +279,11 @@ def test_lists_of_one_column_come_in_one_line():
         assert decode(encode(value).text) == value
 
 
+def test_spaces_at_the_end_of_texts_come_back():
+    check([{"id": n, "body": f"value {n} of some "} for n in range(20)])
+    check([f"value {n} of some " for n in range(20)])
+
+
 def test_what_is_constant_is_there_once_with_its_count():
     for value in ([{"draft": False}] * 40, [{"a": "x", "b": {"c": 1}}] * 40, [True] * 80, ["some text"] * 40):
         made = encode(value)

@@ -176,7 +176,7 @@ class _TableWriter:
 
     def _first_line(self, names: str) -> str:
         # A model counts rows by eye, and badly.
-        return f"#{self.flat.row_count} {names}".rstrip(" ")
+        return f"#{self.flat.row_count} {names}" if names else f"#{self.flat.row_count}"
 
     def _column_heading(self, column: PlannedColumn, delimiter: str) -> str:
         name = self.namer.write_name(column.path, column.absent)
