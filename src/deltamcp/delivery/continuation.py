@@ -85,6 +85,8 @@ class Continuation:
         handle, (window, holds) = await self._stored.store(source.data, caller, origin, show_part, root)
         content: list[Content] = [Text(window.text)]
         meta = _window_meta(window, "")
+        if part.shown.is_outlined:
+            meta["selects"] = "nothing"
         if handle is None:
             meta["rest"] = "not stored"
         else:
