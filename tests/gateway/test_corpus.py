@@ -80,7 +80,7 @@ async def test_every_tool_is_found_and_described(catalogues):
             assert not reply.is_error, reply.text
 
 
-@pytest.mark.parametrize(("query", "most"), [(False, 350), (True, 400)])
+@pytest.mark.parametrize(("query", "most"), [(False, 350), (True, 410)])
 @pytest.mark.parametrize("count", [25, 57])
 def test_the_cost_up_front_is_bounded(catalogues, query, most, count):
     chosen = dict(list(catalogues.items())[:count])

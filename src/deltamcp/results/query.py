@@ -30,6 +30,9 @@ _MIN_TEXT_LINES = 10
 _MAX_TEXT_DEPTH = 3
 _MAX_OTHERS = 5
 """Members beside a text that are named because they match, too."""
+_FEW_MATCHES = 3
+"""Of so few matches a model often wants to see what is around them."""
+_CONTEXT_HINT = 'grep="-C2 ..." shows lines around.'
 _NO_CONTEXT = " Only lines of a text are shown with those around them."
 _TEXT_SENTENCE = "The result is text, which has no fields; read on by offset, or search by grep."
 
@@ -229,13 +232,15 @@ def _answer_text(
         return QueryResult(whole, _nothing_sentence(pattern, f"{found.total} {place}", more), is_miss=True)
     head = f"{found.matches} of {found.total} {place} match"
     if fields is None:
-        return QueryResult(f"{head}:\n{found.text}", _left_out(found))
+        return QueryResult(f"{head}:\n{found.text}", _left_out(found, pattern))
     lines: list[JSON] = list(found.text.splitlines())
     return QueryResult(jsonrpc.encode(projection.project(lines, fields, work)), f"{head}.")
 
 
-def _left_out(found: MatchingLines) -> str:
-    return f"These are the first {grep.MAX_LINES} of them." if found.matches > grep.MAX_LINES else ""
+def _left_out(found: MatchingLines, pattern: "Pattern") -> str:
+    if found.matches > grep.MAX_LINES:
+        return f"These are the first {grep.MAX_LINES} of them."
+    return _CONTEXT_HINT if found.matches <= _FEW_MATCHES and not pattern.context else ""
 
 
 def _nothing_sentence(pattern: "Pattern", searched: str, ignoring_case: int) -> str:
