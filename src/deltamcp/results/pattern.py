@@ -43,34 +43,52 @@ class Pattern(Struct, frozen=True):
 
     def find(self, data: bytes, begin: int, end: int, work: Work) -> int:
         """Return where in a part of a text the first match begins, which is within a line; -1 if there is none."""
-        while begin < end:
-            piece = min(end, begin + _PIECE_BYTES)
-            if piece < end:  # at the end of a line
-                piece = data.find(b"\n", piece, end) + 1 or end
-            work.scan((piece - begin) * (1 + self.program_size // _INSTRUCTIONS_PER_SCAN))
-            match = self.compiled.search(data, begin, piece)
-            if match is not None:
-                return int(match.start())
-            begin = piece
+        for start, stop in self._pieces(data, begin, end, work):
+            place = self._find_in_piece(data, start, stop)
+            if place >= 0:
+                return place
         return -1
+
+    def _pieces(self, data: bytes, begin: int, end: int, work: Work) -> Iterator[tuple[int, int]]:
+        """Yield the beginning and end of pieces of whole lines, and count the steps that a search of each takes."""
+        while begin < end:
+            stop = min(end, begin + _PIECE_BYTES)
+            if stop < end:
+                stop = data.find(b"\n", stop, end) + 1 or end
+            work.scan((stop - begin) * (1 + self.program_size // _INSTRUCTIONS_PER_SCAN))
+            yield begin, stop
+            begin = stop
+
+    def _find_in_piece(self, data: bytes, begin: int, end: int) -> int:
+        match = self.compiled.search(data, begin, end)
+        if match is None:
+            return -1
+        place = int(match.start())
+        # Behind the last line break of a piece an empty match is of no line, or of the next piece's.
+        return -1 if place == end and data[end - 1 : end] == b"\n" else place
 
     def matches(self, text: str, work: Work) -> bool:
         data = text.encode()
-        return self.find(data, 0, max(1, len(data)), work) >= 0
+        if not data:
+            return self.compiled.search(data) is not None
+        return self.find(data, 0, len(data), work) >= 0
 
     def matching_lines(self, data: bytes, work: Work) -> Iterator[tuple[int, int, int]]:
-        """Yield the beginning, the end and the place of the match of every line that matches."""
-        begin = 0
-        while begin < len(data):
-            place = self.find(data, begin, len(data), work)
-            if place < 0:
-                return
-            work.spend()
-            start = data.rfind(b"\n", begin, place) + 1 or begin
-            end = data.find(b"\n", place)
-            end = len(data) if end < 0 else end
-            yield start, end, place
-            begin = end + 1
+        """Yield the beginning, the end and the place of the match of every line that matches.
+
+        A search ends at the line break behind its match, since a pattern matches none; so a text is searched once.
+        """
+        for begin, stop in self._pieces(data, 0, len(data), work):
+            while begin < stop:
+                place = self._find_in_piece(data, begin, stop)
+                if place < 0:
+                    break
+                work.spend()
+                start = data.rfind(b"\n", begin, place) + 1 or begin
+                end = data.find(b"\n", place)
+                end = len(data) if end < 0 else end
+                yield start, end, place
+                begin = end + 1
 
     @property
     def ignoring_case(self) -> "Pattern":
