@@ -26,7 +26,7 @@ def shop(policy: ResultPolicy | None, **options: Any) -> DeltaServer:
     @server.tool
     def rows(state: str = "") -> list[dict[str, Any]]:
         """Rows."""
-        return [row for row in ROWS if state in row["state"]]
+        return [row for row in ROWS if state in str(row["state"])]
 
     @server.tool
     def log() -> str:

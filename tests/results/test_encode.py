@@ -241,7 +241,7 @@ def test_lists_inside_rows_come_back(rows):
     check({"total": 9, "rows": rows * 8})
 
 
-RELEASES = [
+RELEASES: list[dict[str, Any]] = [
     {"tag": f"v{n}", "files": [{"name": f"x-{n}-{kind}.tar.gz", "size": n * 40} for kind in "abc"[: n % 4]]}
     for n in range(30)
 ]

@@ -111,7 +111,7 @@ class Operation:
         "_by_name",
         "_context_type",
         "_declared",
-        "_definition",
+        "_is_listed_elsewhere",
         "_options",
         "_output_type",
         "_return_annotation",
@@ -210,7 +210,7 @@ class Operation:
         self.query_arguments: tuple[str, ...] = ()
         """The arguments that the server, not the function, takes as a query of the result."""
         input_schema = options.get("input_schema")
-        self._definition = definition
+        self._is_listed_elsewhere = definition is not None
         if definition is not None:
             assert function_shape is not None, "the function of another server's tool has a shape of its own"
             self.function_shape = function_shape
@@ -315,7 +315,7 @@ class Operation:
     def _free_query_arguments(self, policy: ResultPolicy) -> tuple[str, ...]:
         """Returns the arguments that the server may take as a query, because the function can get none of that name."""
         wants = policy.queries if policy.queries is not None else policy.max_tokens is not None
-        is_closed = self._definition is None and self.tool["inputSchema"].get("additionalProperties") is False
+        is_closed = not self._is_listed_elsewhere and self.tool["inputSchema"].get("additionalProperties") is False
         if not wants or policy.compat or not is_closed or self._output_type is not None:
             return ()
         if self._return_annotation in _ROWLESS_TYPES and self._return_annotation is not str:
