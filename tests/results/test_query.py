@@ -186,6 +186,18 @@ async def test_a_query_is_asked_of_the_texts_of_several_blocks():
         assert first_text(reply).startswith("401 of 2001 lines match") and reply["content"][-1]["type"] == "image"
 
 
+async def test_a_query_of_what_has_nothing_to_select_from_is_told():
+    server = DeltaServer("x", disclosure="meta")
+    server.tool(name="picture")(lambda: Image(b"\x89PNG", "image/png"))
+    server.tool(name="number")(lambda: 7)
+    async with era_client(server) as peer:
+        for name in ("fields", "grep"):
+            reply = await peer.result_of("execute", operation="picture", **{name: "a"})  # type: ignore[arg-type]
+            assert reply["content"][0]["type"] == "image" and "has no text or value that fields" in texts(reply)[-1]
+        value, note = texts(await peer.result_of("execute", operation="number", fields="a"))
+        assert value == "7" and "a single value, which has no fields" in note
+
+
 async def test_an_operations_own_parameters_stay_its_own():
     server, got = DeltaServer("x", disclosure="meta"), []
 

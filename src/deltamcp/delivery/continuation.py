@@ -33,6 +33,7 @@ _MAX_REFERENCED_RESULTS = 64
 """The most stored results that the arguments of one call may refer to; all of them are read from the store."""
 _MAX_RESOURCE_BYTES = 8 * 1024 * 1024
 """The largest part of a stored result that is read as a resource: its text is copied and escaped."""
+_NO_TEXTS = "[The result has no text or value that fields and grep could select from.]"
 _NO_STRUCTURE = "No part of the result both fits and matches the output schema. "
 
 T = TypeVar("T")
@@ -116,6 +117,8 @@ class Continuation:
         if policy.query and (texts := blocks.texts_of(result)):
             reply = await self.first_reply(ResultData("\n".join(texts)), policy, caller, origin)
             return replace(reply, content=[*reply.content, *blocks.others_of(result)])
+        if policy.fields_requested or policy.grep is not None:
+            result = add_notes(result, [_NO_TEXTS])
         if await self._run(caller, lambda work: blocks.fits(result, policy, work)):
             return result
 

@@ -132,6 +132,8 @@ def _answer_fields(
     value, rows = document.decode_counted(data, work), find_rows(data, declared, work)
     if projection.is_expression(fields):
         return _answer_expression(_own(data), value, fields, rows, work)
+    if not isinstance(value, list | dict):
+        return QueryResult(_own(data), "The result is a single value, which has no fields.")
     missing = projection.find_missing(value, fields, rows, work)
     if missing.are_all:
         return QueryResult(_own(data), missing.sentence(max_tokens), is_miss=True, is_mistake=True)
