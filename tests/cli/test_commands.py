@@ -954,6 +954,25 @@ def test_what_is_no_selection_is_told_in_one_sentence(say, standard, select):
     assert_one_sentence(say("call", *standard, "rows", "--fields", select), 2)
 
 
+def test_grep_selects_what_matches(say, ours, standard):
+    found = say("call", *standard, "rows", "--grep", "row 19[89]")
+    assert [row["name"] for row in json.loads(found.out).values()] == ["row 198", "row 199"]
+    assert (found.code, found.err) == (0, ""), "it is all that was asked for"
+    assert json.loads(say("call", ours, "users", "--grep", ".", "--fields", "length(@)").out) == 300
+
+
+@pytest.mark.parametrize("query", [("--fields", "nope"), ("--grep", "nowhere"), ("--fields", "[?id > `999`]")])
+@pytest.mark.parametrize("more", [(), ("--all",)])
+def test_a_query_that_selects_nothing_fails_and_prints_no_value(say, ours, standard, query, more):
+    for target, tool in ((standard, "rows"), ([ours], "users")):
+        done = say("call", *target, tool, *query, *more)
+        assert (done.code, done.out) == (1, "") and "Shape: " in done.err
+
+
+def test_a_pattern_that_cannot_be_read_is_told_in_one_sentence(say, standard):
+    assert_one_sentence(say("call", *standard, "rows", "--grep", "("), 2)
+
+
 @pytest.mark.parametrize("most", [50, 75, 200, 1000])
 @pytest.mark.parametrize(
     "tool",
