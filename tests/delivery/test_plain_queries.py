@@ -28,10 +28,15 @@ def shop(policy: ResultPolicy | None, **options: Any) -> DeltaServer:
         """Rows."""
         return [row for row in ROWS if state in str(row["state"])]
 
-    @server.tool
+    @server.tool(annotations={"readOnlyHint": True})
     def log() -> str:
         """Log."""
         return LOG
+
+    @server.tool
+    def lend() -> str:
+        """Changes something, and says so."""
+        return "It is lent."
 
     @server.tool
     def find(grep: str) -> list[str]:
@@ -73,7 +78,7 @@ async def listed(server: DeltaServer) -> dict[str, dict[str, Any]]:
     ("policy", "taken"),
     [
         (ResultPolicy(max_tokens=500), TAKEN),
-        (ResultPolicy(queries=True), TAKEN),
+        (ResultPolicy(queries=True), TAKEN | {"lend": ["grep"]}),
         (ResultPolicy(max_tokens=500, queries=False), {}),
         (ResultPolicy(page_size=20), {}),
         (None, {}),

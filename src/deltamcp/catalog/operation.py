@@ -318,10 +318,13 @@ class Operation:
         is_closed = not self._is_listed_elsewhere and self.tool["inputSchema"].get("additionalProperties") is False
         if not wants or policy.compat or not is_closed or self._output_type is not None:
             return ()
-        if self._return_annotation in _ROWLESS_TYPES and self._return_annotation is not str:
+        returns = self._return_annotation
+        if returns is str:
+            # Most tools that change something return a sentence.
+            return ("grep",) if (self.is_read_only or policy.queries) and "grep" not in self.parameter_names else ()
+        if returns in _ROWLESS_TYPES:
             return ()
-        names = ("grep",) if self._return_annotation is str else QUERY_SCHEMAS
-        return tuple(name for name in names if name not in self.parameter_names)
+        return tuple(name for name in QUERY_SCHEMAS if name not in self.parameter_names)
 
     @functools.cached_property
     def _listed_tool(self) -> dict[str, JSON]:
