@@ -113,7 +113,10 @@ async def test_what_is_left_out_of_the_middle_of_a_text_is_said_where_it_is(caps
         ({"path": "raw:/3/id"}, "3"),
         ({"path": "/3/name"}, "row 3"),
         ({"path": "/3"}, '{"id":3,"name":"row 3"}'),
-        ({"grep": "nowhere"}, "Nothing holds that."),
+        (
+            {"grep": "nowhere"},
+            "Nothing matches in 300 rows; grep is read as a regular expression (RE2). Shape: 300 x {id:int, name}.",
+        ),
     ],
 )
 async def test_all_of_what_was_asked_for_has_no_range(capsys, arguments, printed):
