@@ -18,6 +18,7 @@ from bench.hostile.attack import (
     summarize,
 )
 from bench.hostile.attacked_server import MEGABYTE, AttackedServer, modern_headers
+from bench.hostile.patterns import HOSTILE_PATTERNS, TEXT
 from bench.hostile.payloads import MESSAGE_BYTES, sizes
 from bench.hostile.servers.options import ServerOptions
 from deltamcp.values import Era
@@ -26,9 +27,17 @@ from deltamcp.values import Era
 def _grep(server: AttackedServer, handle: Prepared) -> Answered:
     bodies = [
         messages.call(Era.MODERN, "continue", {"handle": handle, "grep": payloads.words(count) + f"|v{place}"})
-        for place, count in enumerate((10_000, 10_000, 3_000, 1_000))
+        for place, count in enumerate((10_000, 140, 140, 140))
     ]
     return Answered(summarize(send_together(server, bodies, modern_headers("tools/call", "continue"))))
+
+
+def _patterns(server: AttackedServer, handle: Prepared) -> Answered:
+    return make_calls(server, "continue", [{"handle": handle, "grep": pattern} for pattern in HOSTILE_PATTERNS])
+
+
+def _store_text_for_patterns(server: AttackedServer) -> Prepared:
+    return attacker(server).store("echo_in_parts", arguments={"text": TEXT})
 
 
 _EXPRESSIONS = (
@@ -209,9 +218,16 @@ def _result_resources(server: AttackedServer, handles: Prepared) -> Answered:
 COMPUTATION_ATTACKS: tuple[Attack, ...] = (
     Attack(
         "grep",
-        "`continue(grep=…)` with 10,000 words on 1 MB, four at once",
+        "`continue(grep=…)` with 140 and 10,000 words on 1 MB, four at once",
         _grep,
         stored("list_rows_in_parts"),
+        others=others_continue,
+    ),
+    Attack(
+        "patterns",
+        "200 patterns that take matchers for ever, on 200 kB",
+        _patterns,
+        _store_text_for_patterns,
         others=others_continue,
     ),
     Attack("jmespath", "JMESPath of 1.6 kB on 960 kB", _jmespath, _store_both, others=others_continue),

@@ -514,7 +514,7 @@ def test_arguments_given_twice_are_refused(say, standard, words):
     assert_one_sentence(say("call", *standard, "echo", *words), 2)
 
 
-@pytest.mark.parametrize("word", ["--timeout", "--page", "--select"])
+@pytest.mark.parametrize("word", ["--timeout", "--page", "--fields"])
 def test_an_option_at_the_end_without_its_value_is_told(say, standard, word):
     done = say("call", *standard, "search", word)
 
@@ -932,13 +932,13 @@ def test_a_wrong_option_is_told_by_its_own_name(say, standard, option):
     ],
 )
 def test_jmespath_selects(say, standard, select, value):
-    shown = say("call", *standard, "rows", "--select", select).out
+    shown = say("call", *standard, "rows", "--fields", select).out
 
     assert json.loads(shown.splitlines()[0]) == value
 
 
 def test_fields_select(say, standard):
-    shown = say("call", *standard, "rows", "--select", "name,deep.x", "--page-size", "1").out
+    shown = say("call", *standard, "rows", "--fields", "name,deep.x", "--page-size", "1").out
 
     assert json.loads(shown.splitlines()[0]) == [{"name": "row 1", "deep": {"x": 1}}]
 
@@ -951,7 +951,26 @@ def test_fields_select(say, standard):
     ],
 )
 def test_what_is_no_selection_is_told_in_one_sentence(say, standard, select):
-    assert_one_sentence(say("call", *standard, "rows", "--select", select), 2)
+    assert_one_sentence(say("call", *standard, "rows", "--fields", select), 2)
+
+
+def test_grep_selects_what_matches(say, ours, standard):
+    found = say("call", *standard, "rows", "--grep", "row 19[89]")
+    assert [row["name"] for row in json.loads(found.out).values()] == ["row 198", "row 199"]
+    assert (found.code, found.err) == (0, ""), "it is all that was asked for"
+    assert json.loads(say("call", ours, "users", "--grep", ".", "--fields", "length(@)").out) == 300
+
+
+@pytest.mark.parametrize("query", [("--fields", "nope"), ("--grep", "nowhere"), ("--fields", "[?id > `999`]")])
+@pytest.mark.parametrize("more", [(), ("--all",)])
+def test_a_query_that_selects_nothing_fails_and_prints_no_value(say, ours, standard, query, more):
+    for target, tool in ((standard, "rows"), ([ours], "users")):
+        done = say("call", *target, tool, *query, *more)
+        assert (done.code, done.out) == (1, "") and "Shape: " in done.err
+
+
+def test_a_pattern_that_cannot_be_read_is_told_in_one_sentence(say, standard):
+    assert_one_sentence(say("call", *standard, "rows", "--grep", "("), 2)
 
 
 @pytest.mark.parametrize("most", [50, 75, 200, 1000])
@@ -983,7 +1002,7 @@ def test_a_reply_of_the_official_sdks_server_has_at_most_so_many_tokens(say, off
 
 @pytest.mark.parametrize("most", [50, 120, 1000])
 @pytest.mark.parametrize(
-    "words", [["users"], ["users", "--page", "2"], ["users", "--select", "id"], ["prose", "words=4000"]]
+    "words", [["users"], ["users", "--page", "2"], ["users", "--fields", "id"], ["prose", "words=4000"]]
 )
 def test_a_reply_of_our_own_server_has_at_most_so_many_tokens(say, ours, words, most):
     done = say("call", ours, *words, "--max-tokens", str(most))
@@ -1002,7 +1021,7 @@ def test_all_is_the_whole_value_of_what_is_shown_in_pages(say, ours, standard):
 
 def test_all_of_some_fields(say, ours, standard):
     for target, tool in ((standard, "rows"), ([ours], "users")):
-        rows = json.loads(say("call", *target, tool, "--all", "--select", "id").out)
+        rows = json.loads(say("call", *target, tool, "--all", "--fields", "id").out)
         assert rows[-1] == {"id": len(rows)}
         assert len(rows) in (200, 300)
 
@@ -1180,7 +1199,7 @@ def test_bash_completes_verbs_and_options(say):
 
 _WORDS = st.one_of(
     st.sampled_from(
-        ["--", "-", "--json", "--page", "--all", "--timeout", "--select", "--header", "-h", "--help", "{}", "{"]
+        ["--", "-", "--json", "--page", "--all", "--timeout", "--fields", "--header", "-h", "--help", "{}", "{"]
     ),
     st.sampled_from(["a=1", "a:=1", "a:=[", "a:={}", '{"a":1}', "[1]", "--page=2", "--timeout=x", "python", "#", "="]),
     st.text(max_size=8),

@@ -59,7 +59,7 @@ def test_a_part_ends_with_what_it_is_of(capsys):
     [
         (["buy"], "[page 1 of 3, 50 rows in all]"),
         (["buy", "--page", "3", "--page-size", "20"], "[page 3 of 3, 50 rows in all]"),
-        (["buy", "--select", "id"], "[a part]"),
+        (["buy", "--fields", "id"], "[a part]"),
         (["text"], "[1-2000 of 5000 characters]"),
     ],
 )

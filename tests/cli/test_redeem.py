@@ -132,7 +132,7 @@ def test_a_program_cannot_be_detached_from(folder):
     assert_one_sentence(run("redeem", "slow.py", "prom_x", cwd=folder), 2)
 
 
-@pytest.mark.parametrize("words", [("--page", "2"), ("--all",), ("--select", "number")])
+@pytest.mark.parametrize("words", [("--page", "2"), ("--all",), ("--fields", "number")])
 def test_a_detached_call_prints_no_part_of_a_result(folder, words):
     done = run("call", "http://127.0.0.1:1/mcp", "work", "number=1", "--detach", *words, cwd=folder)
     assert_one_sentence(done, 2)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from deltamcp.results.encode import as_table, decode, encode
 from deltamcp.results.tables.legend import table_legend
-from deltamcp.results.tables.table_writer import write_object_table, write_table
+from deltamcp.results.tables.table_writer import write_item_table, write_object_table, write_table
 from deltamcp.tokens import count
 from deltamcp.wire import jsonrpc
-from deltamcp.work import unlimited_work
+from deltamcp.work import Work, WorkLimitError, unlimited_work
 from tests.support.equality import is_same
 from tests.support.strategies import any_json
 
@@ -33,18 +33,20 @@ def check_rows(rows: list[dict[str, Any]]) -> None:
         made = write_table(rows, dictionary, unlimited_work())
         if made is None:
             continue
-        assert len(made.lines) == len(rows)
+        assert len(made.lines) in (0, len(rows))
         assert not any("\n" in line or line.startswith("#") for line in made.lines)
+        assert is_same(decode(made.text), rows)
         assert is_same(decode("\n".join([made.head, *made.lines])), rows)
-        with pytest.raises(ValueError, match="rows"):
-            decode("\n".join([made.head, *made.lines[: len(rows) // 2]]))
+        if len(made.lines) > 3:
+            with pytest.raises(ValueError, match="rows"):
+                decode("\n".join([made.head, *made.lines[: len(rows) // 2]]))
 
 
 def check_table(value: Any) -> None:
     """Worth it or not, a table of any kind holds its value."""
     for dictionary in (True, False):
         made = as_table(value, dictionary, unlimited_work())
-        assert made is None or is_same(decode("\n".join([made.head, *made.lines])), value)
+        assert made is None or is_same(decode(made.text), value)
     if isinstance(value, dict):
         text = write_object_table(value, unlimited_work())
         assert text is None or is_same(decode(text), value)
@@ -216,6 +218,79 @@ def test_a_value_that_is_no_json_is_refused():
     for value in ("\ud800", [{"a": "\ud800"}, {"a": "b"}], {"\ud800": 1}, [object()]):
         with pytest.raises(ValueError):
             encode(value)
+
+
+item_lists = st.lists(scalars, max_size=3) | st.lists(st.fixed_dictionaries({"n": nasty, "m": scalars}), max_size=3)
+item_lists |= st.lists(st.dictionaries(st.sampled_from("nm"), scalars, max_size=2), max_size=3)
+rows_of_lists = st.lists(
+    st.fixed_dictionaries({"id": numbers | nasty, "files": item_lists}, optional={"a": scalars}), min_size=2, max_size=6
+)
+texts_alone = st.lists(st.fixed_dictionaries({"files": st.lists(nasty, max_size=4)}), min_size=2, max_size=6)
+objects_alone = st.lists(
+    st.fixed_dictionaries({"a[]": st.lists(st.fixed_dictionaries({"n": nasty | numbers}), max_size=4)}), min_size=2
+)
+
+
+@given(rows_of_lists | texts_alone | objects_alone)
+def test_lists_inside_rows_come_back(rows):
+    for dictionary in (True, False):
+        made = write_item_table(rows, dictionary, unlimited_work())
+        assert made is None or is_same(decode(made.text), rows)
+    check(rows)
+    check([*rows, *rows])
+    check({"total": 9, "rows": rows * 8})
+
+
+RELEASES: list[dict[str, Any]] = [
+    {"tag": f"v{n}", "files": [{"name": f"x-{n}-{kind}.tar.gz", "size": n * 40} for kind in "abc"[: n % 4]]}
+    for n in range(30)
+]
+
+
+def test_fields_of_lists_inside_rows_are_rows_with_the_key_of_their_parent():
+    made = encode(RELEASES)
+    assert made.text.split("\n")[:6] == [
+        "#30:43 tag=v*,files[]?.name=x-*.tar.gz,.size",
+        "",
+        "0,,",
+        "1,1-a,40",
+        "2,2-a,80",
+        "2,2-b,80",
+    ]
+    assert "a[]: item of list a, empty: []; #rows:items" in made.legend
+    assert decode(made.text) == RELEASES and count(made.text) < 0.6 * count(jsonrpc.encode(RELEASES).decode())
+    with pytest.raises(ValueError, match="items"):
+        decode(made.text.replace("#30:43", "#30:44"))
+
+
+def test_lists_of_one_column_come_in_one_line():
+    names = [{"files": [{"name": each["name"]} for each in row["files"]]} for row in RELEASES]
+    assert encode(names).text.split("\n")[:6] == [
+        "#30:43 files[].name=x-*.tar.gz",
+        "",
+        "",
+        "1-a",
+        "2-a,2-b",
+        "3-a,3-b,3-c",
+    ]
+    tags = [f"release-{n}" for n in range(60)]
+    assert encode(tags).text == f"#60 @item=release-*\n\n{','.join(map(str, range(60)))}"
+    for value in (names, tags):
+        assert decode(encode(value).text) == value
+
+
+def test_spaces_at_the_end_of_texts_come_back():
+    check([{"id": n, "body": f"value {n} of some "} for n in range(20)])
+    check([f"value {n} of some " for n in range(20)])
+
+
+def test_what_is_constant_is_there_once_with_its_count():
+    for value in ([{"draft": False}] * 40, [{"a": "x", "b": {"c": 1}}] * 40, [True] * 80, ["some text"] * 40):
+        made = encode(value)
+        assert made.text.startswith(f"#{len(value)}\n") and count(made.text) < 15 and not made.legend
+        assert is_same(decode(made.text), value)
+    with pytest.raises(WorkLimitError):
+        decode("#999999999999\na=1\n", Work(1_000))
 
 
 def test_what_a_table_looks_like():

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.hostile.patterns import HOSTILE_PATTERNS
+from bench.hostile.patterns import TEXT as HOSTILE_TEXT
 from deltamcp.errors import UsageError
 from deltamcp.results import document
 from deltamcp.results.grep import MAX_LINES, matching_lines, matching_rows
@@ -73,6 +75,26 @@ def test_the_steps_grow_with_the_text_only(pattern: str) -> None:
         steps_of(functools.partial(matching_lines, "a" * size, parse_pattern(pattern))) for size in (100_000, 1_000_000)
     )
     assert many <= 11 * few
+
+
+def test_there_are_two_hundred_hostile_patterns() -> None:
+    assert len(HOSTILE_PATTERNS) == len(set(HOSTILE_PATTERNS)) == 200
+
+
+@pytest.mark.parametrize("start", range(0, 200, 50))
+def test_the_steps_of_hostile_patterns_grow_with_the_text_only(start: int) -> None:
+    text = HOSTILE_TEXT[: len(HOSTILE_TEXT) // 8]
+    for expression in HOSTILE_PATTERNS[start : start + 50]:
+        try:
+            pattern = parse_pattern(expression)
+        except UsageError:
+            continue
+        few, many = (
+            steps_of(functools.partial(matching_lines, "\n".join([text] * times), pattern)) for times in (2, 8)
+        )
+        assert many <= 4.4 * few, expression
+        assert len(matching_lines(text, pattern, unlimited_work()).text) < 2 * len(text)
+        assert pattern.program_size <= 2_000, expression
 
 
 def test_a_search_ends_at_its_limit() -> None:

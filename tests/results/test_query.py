@@ -101,6 +101,36 @@ def test_a_text_inside_a_value_is_searched_line_by_line() -> None:
     )
 
 
+def test_members_beside_a_text_that_match_are_named() -> None:
+    data = jsonrpc.encode({"a.log": LOG, "b.log": "message 7", "c": {"d": "message 8"}, "e": "none"})
+    found = run_query(data, Query(grep="message"), None, 20_000, unlimited_work())
+    assert isinstance(found.data, str) and found.data.startswith("2000 of 2000 lines of /a.log match:")
+    assert found.sentence == "/b.log, /c match, too."
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shown"),
+    [
+        ("-C1 message 7$", "7-2026-01-01 INFO message 6\n8:2026-01-01 INFO message 7\n9-2026-01-01 INFO message 8"),
+        ("-A 1 message 7$", "7-2026-01-01 INFO message 6\n8:2026-01-01 INFO message 7\n9-2026-01-01 INFO message 8"),
+        ("-i MESSAGE 7$", "8:2026-01-01 INFO message 7"),
+        ("-i -B0 MESSAGE 7$", "8:2026-01-01 INFO message 7"),
+    ],
+)
+def test_options_before_a_pattern_are_those_of_the_command(pattern: str, shown: str) -> None:
+    assert select(LOG, grep=pattern) == f"1 of 2000 lines match:\n{shown}"
+
+
+def test_lines_around_rows_are_not_left_out_in_silence() -> None:
+    found = run_query(jsonrpc.encode(ROWS), Query(grep="-C2 item 77"), None, 20_000, unlimited_work())
+    assert found.sentence == "1 of 127 rows match. Only lines of a text are shown with those around them."
+
+
+def test_of_few_matches_the_reply_says_how_to_see_more() -> None:
+    hints = [run_query(LOG, Query(grep=each), None, 20_000, unlimited_work()).sentence for each in ("7$", "ge 7$")]
+    assert hints == ["", 'grep="-C2 ..." shows lines around.']
+
+
 # Mistakes
 
 MISTAKES: list[tuple[Any, dict[str, str], str]] = [
@@ -154,6 +184,18 @@ async def test_a_query_is_asked_of_the_texts_of_several_blocks():
     async with era_client(server) as peer:
         reply = await peer.result_of("execute", operation="get", grep="WARNING")
         assert first_text(reply).startswith("401 of 2001 lines match") and reply["content"][-1]["type"] == "image"
+
+
+async def test_a_query_of_what_has_nothing_to_select_from_is_told():
+    server = DeltaServer("x", disclosure="meta")
+    server.tool(name="picture")(lambda: Image(b"\x89PNG", "image/png"))
+    server.tool(name="number")(lambda: 7)
+    async with era_client(server) as peer:
+        for name in ("fields", "grep"):
+            reply = await peer.result_of("execute", operation="picture", **{name: "a"})  # type: ignore[arg-type]
+            assert reply["content"][0]["type"] == "image" and "has no text or value that fields" in texts(reply)[-1]
+        value, note = texts(await peer.result_of("execute", operation="number", fields="a"))
+        assert value == "7" and "a single value, which has no fields" in note
 
 
 async def test_an_operations_own_parameters_stay_its_own():
@@ -267,6 +309,23 @@ async def test_a_reference_passes_on_what_an_expression_selects():
             "execute", operation="write", params={"text": {"$result": handle, "fields": "nothing"}, "names": []}
         )
         assert "No field 'nothing'" in refused
+
+
+async def test_a_list_of_texts_is_lines_wherever_only_a_text_is_taken():
+    server, got = DeltaServer("x", disclosure="meta", results=ResultPolicy(max_tokens=300)), []
+    server.tool(name="get")(lambda: TWISTED)
+
+    @server.tool
+    def write(maybe: str | None = None, either: str | list[str] = "", tags: list[str] | None = None) -> str:
+        got.append((maybe, either, tags))
+        return "done"
+
+    async with era_client(server) as peer:
+        handle = result_meta(await peer.result_of("execute", operation="get"))["handle"]
+        words = {"$result": handle, "fields": "[:2].words"}
+        await peer.result_of("execute", operation="write", params={"maybe": words, "either": words, "tags": words})
+    listed = [row["words"] for row in TWISTED[:2]]
+    assert got == [("\n".join(listed), listed, listed)]
 
 
 # Shapes

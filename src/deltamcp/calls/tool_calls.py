@@ -22,7 +22,7 @@ from deltamcp.catalog.declared_arguments import undeclared_note
 from deltamcp.catalog.excerpt import cut, value_excerpt
 from deltamcp.catalog.operation import Operation
 from deltamcp.context import InputPending, MissingCapabilityError
-from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, reserve_note, take_root
+from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, reserve_note, take_query, take_root
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, DeliveryRequest
@@ -240,6 +240,8 @@ class ToolCalls:
                 sent_arguments = reference.join_lines(sent_arguments, ask.arguments, operation.tool["inputSchema"])
             whole_arguments = sent_arguments
             if policy is not None:
+                if override is None:
+                    sent_arguments, policy = take_query(operation, policy, sent_arguments)
                 sent_arguments, policy = take_root(operation, policy, sent_arguments)
                 await self._changes.accept_root(policy.pack_root, terms.caller)
             sent_arguments, page = delivery.read_page(operation, sent_arguments, policy)

@@ -13,7 +13,7 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View
 from deltamcp.errors import UsageError
 from deltamcp.results.policy import ROOT_KEY, parse_root
-from deltamcp.results.query import Query, check_query
+from deltamcp.results.query import Query, parse_query
 from deltamcp.values import JSON
 from deltamcp.wire.codecs import JSON_CODEC
 from deltamcp.wire.message_bounds import MessageBoundError
@@ -76,18 +76,7 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
 def _take_query(operation: Operation, remaining: dict[str, JSON]) -> Query:
     """Takes fields and grep, unless the operation has parameters of these names."""
     taken = {name: remaining.pop(name, None) for name in ("fields", "grep") if name not in operation.parameter_names}
-    fields, grep = taken.get("fields") or None, taken.get("grep") or None
-    if not (fields is None or isinstance(fields, str) or (isinstance(fields, list) and all(map(_is_text, fields)))):
-        raise UsageError("fields must be a JMESPath expression, or a list of paths into the result.")
-    if not (grep is None or isinstance(grep, str)):
-        raise UsageError("grep must be a regular expression, as a text.")
-    query = Query(fields, grep)
-    check_query(query)
-    return query
-
-
-def _is_text(value: JSON) -> bool:
-    return isinstance(value, str)
+    return parse_query(taken.get("fields"), taken.get("grep"))
 
 
 def _take_params(operation: Operation, remaining: dict[str, JSON], repairs: list[str]) -> dict[str, JSON]:

@@ -114,7 +114,7 @@ def definition(
         "name": f"{prefix}{meta.value}",
         "title": _TITLES[meta],
         "description": _description(meta, policy, directory),
-        "inputSchema": _schema(meta, policy),
+        "inputSchema": _schema(meta, policy, is_beside_execute=directory is not None),
         "annotations": _ANNOTATIONS[meta],
         # Hosts that hide tools behind a search of their own would hide the meta-tools, which are a search themselves.
         "_meta": {"anthropic/alwaysLoad": True, **size_hint(policy)},
@@ -145,7 +145,7 @@ def _description(meta: MetaTool, policy: ResolvedPolicy, directory: Directory | 
             return f"Read on in a cut result{changed}, or ask more of one.{passed_on}{legend}"
 
 
-def _schema(meta: MetaTool, policy: ResolvedPolicy) -> dict[str, JSON]:
+def _schema(meta: MetaTool, policy: ResolvedPolicy, is_beside_execute: bool) -> dict[str, JSON]:
     root: dict[str, JSON] = {ROOT_KEY: _STRING_SCHEMA} if policy.deltas else {}
     match meta:
         case MetaTool.DISCOVER:
@@ -180,12 +180,13 @@ def _schema(meta: MetaTool, policy: ResolvedPolicy) -> dict[str, JSON]:
                 "operation",
             )
         case MetaTool.CONTINUE:
+            # Beside the other meta-tools `execute` says what fields are.
             return _object_schema(
                 {
                     "handle": {"type": "string"},
                     "offset": {"type": "integer"},
                     "path": {"type": "string"},
-                    "fields": {"type": "string"},
+                    "fields": _STRING_SCHEMA if is_beside_execute else _FIELDS_SCHEMA,
                     "grep": {"type": "string"},
                 },
                 "handle",

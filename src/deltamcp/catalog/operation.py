@@ -19,6 +19,8 @@ from deltamcp.catalog.registration import docstring, function_name
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
 from deltamcp.results.policy import (
+    QUERY_KEY,
+    QUERY_SCHEMAS,
     ROOT_KEY,
     ROOT_SCHEMA,
     ResolvedPolicy,
@@ -109,6 +111,7 @@ class Operation:
         "_by_name",
         "_context_type",
         "_declared",
+        "_is_listed_elsewhere",
         "_options",
         "_output_type",
         "_return_annotation",
@@ -128,6 +131,7 @@ class Operation:
         "pinned",
         "plain_tool",
         "promise_policy",
+        "query_arguments",
         "resolved_policy",
         "results",
         "scopes",
@@ -203,7 +207,10 @@ class Operation:
         self.resolved_policy: ResolvedPolicy | None = None
         self.takes_root = False
         """Whether the server, not the function, takes the root of the result that a caller has."""
+        self.query_arguments: tuple[str, ...] = ()
+        """The arguments that the server, not the function, takes as a query of the result."""
         input_schema = options.get("input_schema")
+        self._is_listed_elsewhere = definition is not None
         if definition is not None:
             assert function_shape is not None, "the function of another server's tool has a shape of its own"
             self.function_shape = function_shape
@@ -301,11 +308,36 @@ class Operation:
         self.takes_root = (
             bool(self.resolved_policy.deltas) and self._output_type is None and ROOT_KEY not in self.parameter_names
         )
+        self.query_arguments = self._free_query_arguments(merge_policies(self.results, policy))
         if flat and self.takes_root:
-            schema = self.tool["inputSchema"]
-            properties = schema.get("properties")
-            known = properties if isinstance(properties, dict) else {}
-            self.tool["inputSchema"] = {**schema, "properties": {**known, ROOT_KEY: ROOT_SCHEMA}}
+            self.tool["inputSchema"] = _with_parameters(self.tool["inputSchema"], {ROOT_KEY: ROOT_SCHEMA})
+
+    def _free_query_arguments(self, policy: ResultPolicy) -> tuple[str, ...]:
+        """Returns the arguments that the server may take as a query, because the function can get none of that name."""
+        wants = policy.queries if policy.queries is not None else policy.max_tokens is not None
+        is_closed = not self._is_listed_elsewhere and self.tool["inputSchema"].get("additionalProperties") is False
+        if not wants or policy.compat or not is_closed or self._output_type is not None:
+            return ()
+        returns = self._return_annotation
+        if returns is str:
+            # Most tools that change something return a sentence.
+            return ("grep",) if (self.is_read_only or policy.queries) and "grep" not in self.parameter_names else ()
+        if returns in _ROWLESS_TYPES:
+            return ()
+        return tuple(name for name in QUERY_SCHEMAS if name not in self.parameter_names)
+
+    @functools.cached_property
+    def _listed_tool(self) -> dict[str, JSON]:
+        """The definition in a list of plain tools, with the arguments that the server takes as a query."""
+        if not self.query_arguments:
+            return self.tool
+        added = {name: QUERY_SCHEMAS[name] for name in self.query_arguments}
+        meta: Any = self.tool.get("_meta", {})
+        return {
+            **self.tool,
+            "inputSchema": _with_parameters(self.tool["inputSchema"], added),
+            "_meta": {**meta, QUERY_KEY: list(self.query_arguments)},
+        }
 
     @property
     def may_send_tables(self) -> bool:
@@ -439,7 +471,7 @@ class Operation:
         """Returns the definition for clients that expect results in this shape: it explains only what they get."""
         match result_shape:
             case ResultShape.MCP:
-                return self.tool
+                return self._listed_tool
             case ResultShape.DELTA_MCP:
                 return self.plain_tool
             case ResultShape.MCP_LITE:
@@ -447,7 +479,7 @@ class Operation:
 
     @functools.cached_property
     def _lite_tool(self) -> dict[str, JSON]:
-        return lite_tools.definition(self.tool, self.type)
+        return lite_tools.definition(self._listed_tool, self.type)
 
     @functools.cached_property
     def lite_index_entry(self) -> dict[str, JSON]:
@@ -472,7 +504,7 @@ class Operation:
 
     @functools.cached_property
     def _mcp_manifest_entry(self) -> dict[str, JSON]:
-        return _manifest_entry(self.tool, self.id)
+        return _manifest_entry(self._listed_tool, self.id)
 
     @functools.cached_property
     def parameter_headers(self) -> tuple[param_headers.ParameterHeader, ...]:
@@ -523,6 +555,12 @@ def _operation_id(name: str, options: ToolOptions) -> str:
             f"the category {category!r} must be words of letters, digits, '_' or '-', joined by dots."
         )
     return f"{path}.{normalize_id(options.get('action') or name)}"
+
+
+def _with_parameters(schema: Any, added: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Returns an input schema with further parameters."""
+    properties = schema.get("properties")
+    return {**schema, "properties": {**(properties if isinstance(properties, dict) else {}), **added}}
 
 
 def _without_execution(tool: dict[str, JSON]) -> dict[str, JSON]:

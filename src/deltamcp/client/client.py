@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Unpack, get_args
 
+from msgspec import UNSET, UnsetType
+
 from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks, RequestSender
 from deltamcp.client.connection import OnProgress
@@ -24,10 +26,15 @@ from deltamcp.client.reply import Reply, call_failed_error
 from deltamcp.client.result_pages import ResultPages
 from deltamcp.client.target import Address, Endpoint, GrpcAddress, InProcessServer, Program, Target, parse_target
 from deltamcp.client.tool_caller import ToolCaller
-from deltamcp.errors import ClientError, ConfigurationError
-from deltamcp.results.policy import ResultPolicy
+from deltamcp.errors import ArgumentsError, ClientError, ConfigurationError, UsageError
+from deltamcp.results.policy import RequestPolicy, ResultPolicy
+from deltamcp.results.query import parse_query
 from deltamcp.values import JSON, LogLevel, RawResult
 from deltamcp.version import VERSION
+
+_UNBOUNDED = 1_000_000_000
+_ALL_OF_IT = ResultPolicy(max_tokens=_UNBOUNDED, page_size=_UNBOUNDED)
+"""For programs, which no budget of a model concerns; servers have bounds of their own."""
 
 
 class DeltaClient:
@@ -213,8 +220,15 @@ class DeltaClient:
         """By tool name, the ids in the tree of the server's operations that `fetch_tools` found."""
         return self._lists.operation_ids
 
-    async def call(self, name: str, /, **arguments: JSON) -> JSON:
-        """Calls a tool and returns its result as a value.
+    async def call(
+        self, name: str, /, *, fields: JSON | UnsetType = UNSET, grep: JSON | UnsetType = UNSET, **arguments: JSON
+    ) -> JSON:
+        """Calls a tool and returns its result as a value, or what `fields` and `grep` select of it.
+
+        Args:
+            fields: dotted paths, or a JMESPath expression. It is an argument of the tool, if that has one of this name.
+            grep: a regular expression; the value is the lines that match, the rows by their index, or the members. It
+                is an argument of the tool, if that has one of this name.
 
         The value is complete: if the server sent only a part of a large result, the client reads the rest. Servers of
         the original Delta-MCP store nothing, and run the tool again for every page. Of their paged results, the value
@@ -222,14 +236,25 @@ class DeltaClient:
         idempotent. If the rest cannot be read, `call` returns the `Reply`, whose `is_part` is true.
 
         Raises:
-            ArgumentsError: the arguments do not match the tool's schema; the client sent nothing.
+            ArgumentsError: the arguments do not match the tool's schema, and the client sent nothing; or `fields` and
+                `grep` cannot be read, or select nothing.
             CallFailedError: the tool reported an error.
             ResultLostError: the server stored the rest of the result, and has it no more.
             PeerError: the server answered with a JSON-RPC error.
             ConnectionLostError: the connection broke; the text says whether the tool may have run.
             DeadlineError: the server did not answer in time.
         """
-        return await self._value(name, await self.call_tool(name, arguments))
+        given = {key: value for key, value in (("fields", fields), ("grep", grep)) if value is not UNSET}
+        own = await self._calls.own_arguments(name, given) if given else {}
+        query: Any = {key: value for key, value in given.items() if key not in own and value is not None}
+        if not query:
+            return await self._value(name, await self.call_tool(name, {**arguments, **own}))
+        selected = await self.call_tool(name, {**arguments, **own}, want=_ALL_OF_IT, **query)
+        if selected.is_error:
+            raise call_failed_error(name, selected)
+        if selected.selects_nothing:
+            raise ArgumentsError(f"{name}: {' '.join(selected.texts[1:])}")
+        return selected.value if selected.is_selection else selected
 
     async def _value(self, name: str, reply: Reply) -> JSON:
         if reply.is_error:
@@ -242,6 +267,8 @@ class DeltaClient:
         arguments: Mapping[str, JSON] | None = None,
         *,
         want: ResultPolicy | None = None,
+        fields: list[str] | str | None = None,
+        grep: str | None = None,
         timeout: float | None = None,
         progress: OnProgress | None = None,
     ) -> Reply:
@@ -250,12 +277,16 @@ class DeltaClient:
         Args:
             want: limits on the result: tokens, rows per page, fields. If the server does not know Delta-MCP, the client
                 applies them itself.
+            fields: what to select of the result, as in `call`; never an argument of the tool.
+            grep: the same.
             timeout: seconds to wait for the answer; the client's `timeout` unless given.
             progress: called with the server's progress notifications.
 
         Raises:
             ArgumentsError, PeerError, ConnectionLostError, DeadlineError: as in `call`.
         """
+        if fields is not None or grep is not None:
+            want = _selecting(want, fields, grep)
         definition, checked = await self._calls.check_arguments(name, dict(arguments or {}))
         return await self._calls.send(name, checked, definition, want, timeout, progress)
 
@@ -301,8 +332,8 @@ class DeltaClient:
             page: the number of a page of rows, from 1.
             offset: the first row, key or character to return.
             path: a JSON Pointer to the part to read.
-            fields: the fields to return of each row.
-            grep: words, with `|` between alternatives; the server returns the lines, items or members that have one.
+            fields: the fields to return of each row, or a JMESPath expression.
+            grep: a regular expression; the server returns the lines, items or members that match.
 
         Raises:
             ArgumentsError: the handle has expired, or the result has no such part.
@@ -475,6 +506,21 @@ class DeltaClient:
             log_level=log_level,
             sender=sender,
         )
+
+
+def _selecting(want: ResultPolicy | None, fields: JSON, grep: JSON) -> ResultPolicy:
+    """Returns a policy with a query.
+
+    Raises:
+        ArgumentsError: the query cannot be read.
+    """
+    try:
+        query = parse_query(fields, grep)
+    except UsageError as error:
+        raise ArgumentsError(str(error)) from None
+    limits = {name: getattr(want, name) for name in ResultPolicy.__struct_fields__} if want is not None else {}
+    chosen = {name: value for name, value in (("fields", query.fields), ("grep", query.grep)) if value is not None}
+    return RequestPolicy(**{**limits, **chosen})
 
 
 def _check_options(options: ClientOptions) -> None:

@@ -13,6 +13,7 @@ from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.links.received_size import size_of
 from deltamcp.errors import ConfigurationError
 from deltamcp.results import reference
+from deltamcp.results.policy import QUERY_KEY
 from deltamcp.values import JSON, PROMISES_KEY
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.canonical_json import encode_canonical
@@ -53,6 +54,15 @@ class Definition:
         """
         schema = self.raw.get("inputSchema")
         return param_headers.declared_headers(str(self.raw["name"]), schema) if isinstance(schema, dict) else ()
+
+    @property
+    def own_parameters(self) -> frozenset[str]:
+        """The names of the parameters, without those that the server takes for the result and not for the tool."""
+        schema, meta = self.raw.get("inputSchema"), self.raw.get("_meta")
+        properties = schema.get("properties") if isinstance(schema, dict) else None
+        taken = meta.get(QUERY_KEY) if isinstance(meta, dict) else None
+        names = frozenset(properties if isinstance(properties, dict) else ())
+        return names.difference(taken) if isinstance(taken, list) else names
 
     @functools.cached_property
     def _validator(self) -> ForeignSchema | None:

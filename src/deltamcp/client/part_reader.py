@@ -21,7 +21,7 @@ from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData
 from deltamcp.results.notes import RAW_PREFIX
 from deltamcp.results.pointer import parse_path
-from deltamcp.results.policy import META_KEY, ResultPolicy, resolve_policy
+from deltamcp.results.policy import META_KEY, RequestPolicy, ResultPolicy, resolve_policy
 from deltamcp.runtime.computations import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import JSON, LOCAL, Caller
@@ -94,6 +94,8 @@ class LocalResults:
 
         A reply that was a part stays one: `rest` in its `_meta` says that there is more on the server.
         """
+        if reply.is_error:  # a failure is shown as it is, whatever was asked of the result
+            want = replace(want, fields=None, **({"grep": None} if isinstance(want, RequestPolicy) else {}))
         result, policy = reply.result(), replace(resolve_policy(want), fields_requested=True)
         if len(reply.content) > 1 or (reply.content and not reply.texts and result.structured is UNSET):
             fitted = Reply.of(

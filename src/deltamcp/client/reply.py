@@ -126,6 +126,18 @@ class Reply:
         return "unit" in members or "rest" in members or members - {"tool"} == {"handle"}
 
     @property
+    def is_selection(self) -> bool:
+        """Whether the reply shows all of the result, or all that was selected of it."""
+        if self._is_delta and "unit" not in self.delta_meta:
+            return not self.is_page and not _is_abridged(self.shape)
+        return not self.is_part or (self.delta_meta.get("unit") == "whole" and not self.has_cut_rows)
+
+    @property
+    def selects_nothing(self) -> bool:
+        """Whether the query of the call selects nothing; the reply then has the shape of the result, and a sentence."""
+        return self.delta_meta.get("selects") == "nothing"
+
+    @property
     def has_cut_rows(self) -> bool:
         """Whether some rows of the reply are shown in part; the result that its handle names has them complete."""
         if self.is_page:

@@ -108,6 +108,11 @@ class ToolCaller:
             raise ArgumentsError(f"{name}: {' '.join(problems)}")
         return definition, checked
 
+    async def own_arguments(self, name: str, given: dict[str, JSON]) -> dict[str, JSON]:
+        """Returns those of the arguments that the tool declares as its own; its server may take others for itself."""
+        definition = await self._lists.definition(name)
+        return {} if definition is None else {key: given[key] for key in definition.own_parameters & given.keys()}
+
     async def send(
         self,
         name: str,

@@ -19,6 +19,7 @@ from deltamcp.results.policy import (
     parse_root,
     requested_policy,
 )
+from deltamcp.results.query import parse_query
 from deltamcp.values import JSON, Terms
 
 _NOTHING_ASKED = RequestPolicy()
@@ -70,6 +71,22 @@ def policy_for_call(
 def reserve_note(policy: ResolvedPolicy, note: str) -> ResolvedPolicy:
     """Returns the policy of a result that leaves room for a note below it."""
     return replace(policy, max_tokens=policy.max_tokens - tokens.count(note, policy.model) - 1)
+
+
+def take_query(
+    operation: Operation, policy: ResolvedPolicy, arguments: dict[str, JSON]
+) -> tuple[dict[str, JSON], ResolvedPolicy]:
+    """Moves `fields` and `grep` from the arguments of a plain tool to the policy, if its function does not take them.
+
+    Raises:
+        UsageError: they are no query.
+    """
+    if operation.query_arguments and not arguments.keys().isdisjoint(operation.query_arguments):
+        arguments = dict(arguments)
+        given = {name: arguments.pop(name, None) for name in operation.query_arguments}
+        query = parse_query(given.get("fields"), given.get("grep"))
+        policy = override_policy(RequestPolicy(fields=query.fields, grep=query.grep), policy)
+    return arguments, policy
 
 
 def take_root(

@@ -16,9 +16,10 @@ from deltamcp.results import blocks, document, reference
 from deltamcp.results.budget import DEFAULT_MAX_TOKENS
 from deltamcp.results.content import ResultData, is_self_describing
 from deltamcp.results.document import RawJSON
-from deltamcp.results.notes import Handle, PlainNote, add_notes
+from deltamcp.results.notes import MIN_HINT_TOKENS, Handle, PlainNote, add_notes
 from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
 from deltamcp.results.query import Query, run_query
+from deltamcp.results.reported_page import page_sentence
 from deltamcp.results.rows import find_rows
 from deltamcp.results.shown_result import ShownResult, is_linked, select
 from deltamcp.results.single_value import single_data
@@ -32,6 +33,7 @@ _MAX_REFERENCED_RESULTS = 64
 """The most stored results that the arguments of one call may refer to; all of them are read from the store."""
 _MAX_RESOURCE_BYTES = 8 * 1024 * 1024
 """The largest part of a stored result that is read as a resource: its text is copied and escaped."""
+_NO_TEXTS = "[The result has no text or value that fields and grep could select from.]"
 _NO_STRUCTURE = "No part of the result both fits and matches the output schema. "
 
 T = TypeVar("T")
@@ -84,6 +86,8 @@ class Continuation:
         handle, (window, holds) = await self._stored.store(source.data, caller, origin, show_part, root)
         content: list[Content] = [Text(window.text)]
         meta = _window_meta(window, "")
+        if part.shown.is_outlined:
+            meta["selects"] = "nothing"
         if handle is None:
             meta["rest"] = "not stored"
         else:
@@ -113,6 +117,8 @@ class Continuation:
         if policy.query and (texts := blocks.texts_of(result)):
             reply = await self.first_reply(ResultData("\n".join(texts)), policy, caller, origin)
             return replace(reply, content=[*reply.content, *blocks.others_of(result)])
+        if policy.fields_requested or policy.grep is not None:
+            result = add_notes(result, [_NO_TEXTS])
         if await self._run(caller, lambda work: blocks.fits(result, policy, work)):
             return result
 
@@ -239,9 +245,10 @@ class _FirstPart:
         ):
             policy = replace(self._given_policy, fields=None, grep=None)
             shown = ShownResult(data, policy, reason="The output schema asks for every field. ")
-        shown = replace(shown, reason=self._reason + shown.reason)
         value = None if shown.is_projected else source.value
         rows = None if isinstance(shown.data, str) else find_rows(shown.data, shown.policy.rows, work, value)
+        page = self._page_reason(shown, rows, work)
+        shown = replace(shown, reason=self._reason + shown.reason + page)
         shown = self.shown = replace(shown, value=value, rows=rows, is_structured=source.structured is not UNSET)
         if shown.is_projected:
             return None
@@ -252,6 +259,16 @@ class _FirstPart:
             most = shown.policy.budget.cost_of(whole.texts) if is_compact else shown.policy.max_tokens
             self.keeps_original = blocks.cost(original, shown.policy, work) <= most
         return whole
+
+    def _page_reason(self, shown: ShownResult, rows: list[str] | None, work: Work) -> str:
+        """Returns what the server says of more rows than the result has, for a note."""
+        data, policy = self._source.data, shown.policy
+        if isinstance(data, str) or policy.max_tokens < MIN_HINT_TOKENS:
+            return ""
+        if shown.is_projected:
+            rows = find_rows(data, policy.rows, work)
+        sentence = page_sentence(data, rows, work)
+        return f"{sentence} " if sentence else ""
 
     def window(self, handle: Handle | None, work: Work) -> tuple[Window, bool]:
         """Returns the part that fits, and whether it matches the output schema."""

@@ -19,6 +19,8 @@ from deltamcp.gateway.upstream_resources import ResourceClaims, SeenUris, Upstre
 from deltamcp.gateway.upstream_status import STATUS_URI
 from deltamcp.results.policy import (
     META_KEY,
+    QUERY_KEY,
+    QUERY_SCHEMAS,
     ROOT_KEY,
     ROOT_SCHEMA,
     ResultPolicy,
@@ -294,7 +296,7 @@ def _operation(
         "meta": {} if own_policy is None else _WHOLE,
     }
     call = functools.partial(_call, offer.upstream, seen, name_there, sent)
-    operation = RemoteOperation(call, tool if own_policy is None else _without_root(tool), **options)
+    operation = RemoteOperation(call, tool if own_policy is None else _without_result_arguments(tool), **options)
     operation.abandon = offer.upstream.abandon
     operation.is_own = offer.upstream.has_logins
     return operation
@@ -337,14 +339,18 @@ def _own_policy(tool: Mapping[str, JSON], catalogue: UpstreamCatalogue) -> Resul
     return author_policy(meta) if catalogue.is_ours and isinstance(meta, dict) else None
 
 
-def _without_root(tool: dict[str, JSON]) -> dict[str, JSON]:
-    """Returns a definition without the parameter for the root of a result that its server would have sent."""
-    schema = tool.get("inputSchema")
+def _without_result_arguments(tool: dict[str, JSON]) -> dict[str, JSON]:
+    """Returns a definition without the parameters that its server would take for the result, and not for the tool."""
+    schema, meta = tool.get("inputSchema"), tool.get("_meta")
     properties = schema.get("properties") if isinstance(schema, dict) else None
-    if not isinstance(schema, dict) or not isinstance(properties, dict) or properties.get(ROOT_KEY) != ROOT_SCHEMA:
+    if not isinstance(schema, dict) or not isinstance(properties, dict):
         return tool
-    others = {name: one for name, one in properties.items() if name != ROOT_KEY}
-    return {**tool, "inputSchema": {**schema, "properties": others}}
+    queries = meta.get(QUERY_KEY) if isinstance(meta, dict) else None
+    taken = {name for name in QUERY_SCHEMAS if isinstance(queries, list) and name in queries}
+    if properties.get(ROOT_KEY) == ROOT_SCHEMA:
+        taken.add(ROOT_KEY)
+    others = {name: one for name, one in properties.items() if name not in taken}
+    return {**tool, "inputSchema": {**schema, "properties": others}} if taken else tool
 
 
 def _task_support(tool: Mapping[str, JSON]) -> str:

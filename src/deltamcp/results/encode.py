@@ -15,7 +15,7 @@ import msgspec
 from deltamcp.results.tables import table_reader
 from deltamcp.results.tables.legend import LEGEND_MARK, table_legend
 from deltamcp.results.tables.syntax import ITEM_COLUMN, KEY_COLUMN, KEYS_COLUMN, position_column
-from deltamcp.results.tables.table_writer import TextTable, write_object_table, write_table
+from deltamcp.results.tables.table_writer import TextTable, write_item_table, write_object_table, write_table
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -36,6 +36,7 @@ _MAX_TABLE_SHARE = 0.95
 _CHARS_PER_STEP = 4
 """Characters of JSON that are searched for tables in the time of a step."""
 _SCALAR_TYPES = frozenset({str, int, float})
+_CONSTANT_TYPES = frozenset({int, float, bool})
 _MIN_NESTED_ROWS = 4
 
 _decode_json = msgspec.json.Decoder().decode
@@ -131,7 +132,7 @@ class _TableSearch:
             self.work.spend(len(self.found_tables))
             return f"{self.mark}{list(self.found_tables).index(json) + 1}"
         table = as_table(value, self.dictionary, self.work)
-        text, before = "" if table is None else _table_text(table), len(self.found_tables)
+        text, before = self._shortest(value, table), len(self.found_tables)
         if not 0 < len(text) < len(json):
             return self._extract_inside(value, depth)
         best = _FoundTable(text, self.count(text) + _PLACEHOLDER_TOKENS * bool(depth))
@@ -142,7 +143,7 @@ class _TableSearch:
         limit = min(limit, self.count(jsonrpc.encode(inner).decode()) + self._cost_since(before))
         table = as_table(inner, self.dictionary, self.work) if len(self.found_tables) > before else None
         if table is not None:
-            text = _table_text(table)
+            text = table.text
             cost = self.count(text) + _PLACEHOLDER_TOKENS * bool(depth) + self._cost_since(before)
             if cost < _MAX_TABLE_SHARE * best.cost and cost < limit:
                 return self._place_table(json, _FoundTable(text, cost - self._cost_since(before)))
@@ -151,6 +152,12 @@ class _TableSearch:
                 del self.found_tables[inside]
             return self._place_table(json, best)
         return inner
+
+    def _shortest(self, value: Any, table: TextTable | None) -> str:
+        """Return the shorter text of a table, and of one with lines for the items of the rows' lists; empty if none."""
+        text = "" if table is None else table.text
+        items = _as_item_table(value, self.dictionary, self.work)
+        return text if items is None or (text and self.count(text) <= self.count(items.text)) else items.text
 
     def _extract_inside(self, value: Any, depth: int) -> Any:
         if isinstance(value, dict):
@@ -178,7 +185,10 @@ def as_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
             return write_table(
                 [{position_column(at): item for at, item in enumerate(row)} for row in value], dictionary, work
             )
-        return write_table([{ITEM_COLUMN: item} for item in value], dictionary, work) if kinds == {str} else None
+        is_constant = len(kinds) == 1 and kinds <= _CONSTANT_TYPES and value.count(value[0]) == len(value)
+        if kinds != {str} and not is_constant:
+            return None
+        return write_table([{ITEM_COLUMN: item} for item in value], dictionary, work)
     if kinds == {dict}:
         return write_table([{KEY_COLUMN: key, **row} for key, row in value.items()], dictionary, work)
     if kinds == {list}:
@@ -190,16 +200,18 @@ def as_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
     )
 
 
+def _as_item_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
+    """Return a list of objects that have a list each as one table of the items; None where it is none."""
+    is_rows = isinstance(value, list) and len(value) > 1 and all(type(row) is dict for row in value)
+    return write_item_table(value, dictionary, work) if is_rows else None
+
+
 def _list_member_rows(value: dict[str, list[JSON]]) -> Iterator[dict[str, JSON]]:
     for key, items in value.items():
         if not items:
             yield {KEYS_COLUMN: key}
         for item in items:
             yield {KEYS_COLUMN: key, ITEM_COLUMN: item}
-
-
-def _table_text(table: TextTable) -> str:
-    return "\n".join([table.head, *table.lines])
 
 
 # Reading

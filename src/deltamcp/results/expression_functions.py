@@ -6,7 +6,8 @@
 | `group_by(rows, &key)` | the rows of each key: `{"open": [...], "closed": [...]}` |
 | `sum_by(rows, &value)`, `sum_by(rows, &key, &value)` | the sum of the rows' values; for each key, the largest first |
 | `unique(list)` | the list without repetitions |
-| `rows(object)` | the members of an object as rows: each with its name as `key`, and its own members or `value` |
+| `rows(object)` | the members of an object as rows: each with its name as `key`, in place of a member of its own that
+is called so, and its other members or `value` |
 
 JMESPath has `sort_by`, `max_by`, `min_by`, `length`, `sum`, `avg`, `join`, `contains`, `keys`, `values` and more.
 """
@@ -14,13 +15,13 @@ JMESPath has `sort_by`, `max_by`, `min_by`, `length`, `sum`, `avg`, `join`, `con
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from jmespath.exceptions import JMESPathTypeError
 from jmespath.functions import Functions, signature
 
 from deltamcp.errors import UsageError
 from deltamcp.results.document import MAX_VALUES
 from deltamcp.values import JSON
-from deltamcp.wire import jsonrpc
 from deltamcp.work import Work
 
 ITEMS_PER_STEP = 4
@@ -33,6 +34,8 @@ KEY, VALUE = "key", "value"
 _SORT_ROUNDS = 20
 """How often a sort compares each text, about: the binary logarithm of the most values there are."""
 _NUMBERS = (int, float)
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+"""Objects with the same members are the same, in whatever order they have them."""
 
 
 def json_size(value: JSON, work: Work) -> int:
@@ -145,7 +148,7 @@ class CountedFunctions(Functions):  # type: ignore[misc]
         seen: dict[bytes, Any] = {}
         for item in items:
             self._work.spend(1 + self._compared_values(item))
-            seen.setdefault(jsonrpc.encode(item), item)
+            seen.setdefault(_encode_sorted(item), item)
         return list(seen.values())
 
     @signature({"types": ["object"]})  # type: ignore[untyped-decorator]
@@ -154,8 +157,9 @@ class CountedFunctions(Functions):  # type: ignore[misc]
         for name, value in members.items():
             # A list below a data key, such as the files of a release, is rows itself.
             for inner in value if isinstance(value, list) else [value]:
-                self._work.spend(1 + (len(inner) // ITEMS_PER_STEP if isinstance(inner, dict) else 0))
-                rows.append({KEY: name, **(inner if isinstance(inner, dict) else {VALUE: inner})})
+                own = inner if isinstance(inner, dict) else {VALUE: inner}
+                self._work.spend(1 + len(own) // ITEMS_PER_STEP)
+                rows.append({KEY: name} | own | {KEY: name})
             if len(rows) > MAX_VALUES:
                 raise UsageError(TOO_MUCH)
         return rows
@@ -166,7 +170,7 @@ class CountedFunctions(Functions):  # type: ignore[misc]
             self._work.scan(len(key))
             return key
         self._work.spend(1 + self._compared_values(key))
-        return jsonrpc.encode(key).decode()
+        return _encode_sorted(key).decode()
 
     def _number(self, expression: Any, row: Any) -> int | float:
         """Returns the number of a row; a row without one counts nothing."""

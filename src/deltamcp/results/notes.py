@@ -19,7 +19,7 @@ EMPTY_NOTE = "(empty result)"
 """The note of a reply that a model could take for one that was lost."""
 
 _BRIEF_BELOW_TOKENS = 100
-_MIN_HINT_TOKENS = 200
+MIN_HINT_TOKENS = 200
 """In a smaller budget a note has no hints on what else can be done with the result."""
 _WHOLE_NOTE = ' path="" has all.'
 _CUT_NOTE = f'"{ELLIPSIS}" marks what is cut'
@@ -98,7 +98,7 @@ class FirstNote(Struct, frozen=True):
     def text(self, window: Window) -> str:
         handle = "" if self.handle is None or self.max_tokens < _BRIEF_BELOW_TOKENS else f"{self.handle.name}: "
         rows = "" if self.rows is None or window.unit == "rows" else f"{self.rows} rows. "
-        whole = _WHOLE_NOTE if self.is_projected and self.max_tokens >= _MIN_HINT_TOKENS else ""
+        whole = _WHOLE_NOTE if self.is_projected and self.max_tokens >= MIN_HINT_TOKENS else ""
         return f"[{handle}{self.reason}{rows}{self._rest(window)}{whole}]"
 
     def _rest(self, window: Window) -> str:

@@ -1,6 +1,7 @@
 """A regular expression of a caller, searched in time that grows with the text only, as RE2 does it.
 
-`-C2` before it asks for two lines around each match, as in the command `grep`.
+Before it stand options of the command `grep`, as models write them: `-C2` for two lines around each match, `-A2` and
+`-B2` for the same, and `-i` for letters of any case.
 """
 
 import functools
@@ -28,7 +29,8 @@ _PIECE_BYTES = 256 * 1024
 """Longer texts are searched in pieces, so that no single call takes long."""
 _LINES = "(?m)"
 """Has ^ and $ match at the beginning and the end of each line."""
-_CONTEXT = re.compile(r"-C ?(\d{1,4})(?: |$)")
+_OPTION = re.compile(r"-(?:[ABC] ?(\d{1,4})|i)(?: |$)")
+_ANY_CASE = "(?i)"
 
 
 class Pattern(Struct, frozen=True):
@@ -41,40 +43,57 @@ class Pattern(Struct, frozen=True):
 
     def find(self, data: bytes, begin: int, end: int, work: Work) -> int:
         """Return where in a part of a text the first match begins, which is within a line; -1 if there is none."""
-        while begin < end:
-            piece = min(end, begin + _PIECE_BYTES)
-            if piece < end:  # at the end of a line
-                piece = data.find(b"\n", piece, end) + 1 or end
-            work.scan((piece - begin) * (1 + self.program_size // _INSTRUCTIONS_PER_SCAN))
-            match = self.compiled.search(data, begin, piece)
-            # Behind the last line break of a part RE2 sees one more line, which is empty and not there.
-            if match is not None and (match.start() < piece or data[piece - 1 : piece] != b"\n"):
-                return int(match.start())
-            begin = piece
+        for start, stop in self._pieces(data, begin, end, work):
+            place = self._find_in_piece(data, start, stop)
+            if place >= 0:
+                return place
         return -1
+
+    def _pieces(self, data: bytes, begin: int, end: int, work: Work) -> Iterator[tuple[int, int]]:
+        """Yield the beginning and end of pieces of whole lines, and count the steps that a search of each takes."""
+        while begin < end:
+            stop = min(end, begin + _PIECE_BYTES)
+            if stop < end:
+                stop = data.find(b"\n", stop, end) + 1 or end
+            work.scan((stop - begin) * (1 + self.program_size // _INSTRUCTIONS_PER_SCAN))
+            yield begin, stop
+            begin = stop
+
+    def _find_in_piece(self, data: bytes, begin: int, end: int) -> int:
+        match = self.compiled.search(data, begin, end)
+        if match is None:
+            return -1
+        place = int(match.start())
+        # Behind the last line break of a piece an empty match is of no line, or of the next piece's.
+        return -1 if place == end and data[end - 1 : end] == b"\n" else place
 
     def matches(self, text: str, work: Work) -> bool:
         data = text.encode()
-        return self.find(data, 0, max(1, len(data)), work) >= 0
+        if not data:
+            return self.compiled.search(data) is not None
+        return self.find(data, 0, len(data), work) >= 0
 
     def matching_lines(self, data: bytes, work: Work) -> Iterator[tuple[int, int, int]]:
-        """Yield the beginning, the end and the place of the match of every line that matches."""
-        begin = 0
-        while begin < len(data):
-            place = self.find(data, begin, len(data), work)
-            if place < 0:
-                return
-            work.spend()
-            start = data.rfind(b"\n", begin, place) + 1 or begin
-            end = data.find(b"\n", place)
-            end = len(data) if end < 0 else end
-            yield start, end, place
-            begin = end + 1
+        """Yield the beginning, the end and the place of the match of every line that matches.
+
+        A search ends at the line break behind its match, since a pattern matches none; so a text is searched once.
+        """
+        for begin, stop in self._pieces(data, 0, len(data), work):
+            while begin < stop:
+                place = self._find_in_piece(data, begin, stop)
+                if place < 0:
+                    break
+                work.spend()
+                start = data.rfind(b"\n", begin, place) + 1 or begin
+                end = data.find(b"\n", place)
+                end = len(data) if end < 0 else end
+                yield start, end, place
+                begin = end + 1
 
     @property
     def ignoring_case(self) -> "Pattern":
         """The same pattern for letters of any case."""
-        return parse_pattern(f"(?i){self.expression}")
+        return parse_pattern(_ANY_CASE + self.expression)
 
 
 def parse_pattern(grep: str) -> Pattern:
@@ -85,9 +104,12 @@ def parse_pattern(grep: str) -> Pattern:
     """
     if len(grep) > MAX_CHARS:
         raise UsageError(f"grep may have at most {MAX_CHARS} characters; search for less.")
-    option = _CONTEXT.match(grep)
-    context = min(int(option[1]), MAX_CONTEXT) if option is not None else 0
-    expression = grep if option is None else grep[option.end() :]
+    context, prefix, expression = 0, "", grep
+    while (option := _OPTION.match(expression)) is not None:
+        context = context if option[1] is None else min(int(option[1]), MAX_CONTEXT)
+        prefix = _ANY_CASE if option[1] is None else prefix
+        expression = expression[option.end() :]
+    expression = prefix + expression
     compiled = _compile(expression)
     return Pattern(expression, context, compiled, int(compiled.programsize))
 

@@ -23,6 +23,10 @@ ROOT_SCHEMA: dict[str, JSON] = {
     "type": "string",
     "description": "Root of the result you hold, to get only changes; empty: all.",
 }
+QUERY_KEY = "io.github.delta-mcp/query"
+"""The key in a tool's `_meta` with the names of the arguments by which its server, not the tool, takes a query."""
+QUERY_SCHEMAS: Mapping[str, dict[str, JSON]] = {"fields": {"type": "string"}, "grep": {"type": "string"}}
+"""What plain tools list of these arguments; the definition of `continue` beside them says what they are."""
 SIZE_KEY = "anthropic/maxResultSizeChars"
 """The key in a tool's `_meta` that keeps hosts from cutting its results again."""
 CHARS_PER_TOKEN = 8
@@ -84,6 +88,10 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     """Of a result that costs more tokens than this the first reply has the shape, the first rows and the handle; 0: of
     none. What the caller's fields or `grep` select counts as the result. It does not apply where a nearer policy sets
     `max_tokens`."""
+    queries: bool | None = None
+    """Whether plain tools take `fields` and `grep`, which select a part of the result; by default those whose policy
+    has a `max_tokens`. Tools with parameters of these names, or for any names, and those with an output schema do
+    not."""
     compat: bool | None = None
     """Whether Delta-MCP clients get results exactly as Delta-MCP 0.2 sends them, faults included; the budget then does
     not hold."""
@@ -258,7 +266,7 @@ def author_policy(meta: Mapping[str, JSON]) -> ResultPolicy | None:
 
 def _for_others(policy: ResultPolicy) -> ResultPolicy:
     """Return a policy without what the server that cuts decides itself: how much fits, and whose tokens it counts."""
-    return replace(policy, max_tokens=None, page_size=None, model=None, compat=None)
+    return replace(policy, max_tokens=None, page_size=None, model=None, queries=None, compat=None)
 
 
 def parse_root(value: JSON) -> str | None:

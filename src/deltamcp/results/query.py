@@ -5,16 +5,17 @@ reply then has the shape of the result in place of the result.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from deltamcp.errors import UsageError
 from deltamcp.results import document, grep, projection
 from deltamcp.results.document import RawJSON
 from deltamcp.results.grep import MatchingLines
-from deltamcp.results.pattern import Pattern, parse_pattern
 from deltamcp.results.pointer import pointer
 from deltamcp.results.rows import find_rows
 from deltamcp.values import JSON
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 _MIN_TEXT_LINES = 10
 """A text inside a value is searched line by line if it has as many, and is most of the value."""
 _MAX_TEXT_DEPTH = 3
+_MAX_OTHERS = 5
+"""Members beside a text that are named because they match, too."""
+_FEW_MATCHES = 3
+"""Of so few matches a model often wants to see what is around them."""
+_CONTEXT_HINT = 'grep="-C2 ..." shows lines around.'
+_NO_CONTEXT = " Only lines of a text are shown with those around them."
 _TEXT_SENTENCE = "The result is text, which has no fields; read on by offset, or search by grep."
 
 
@@ -55,6 +62,23 @@ class QueryResult(Struct, frozen=True):
     """Whether it can select nothing of any value of this shape."""
 
 
+def parse_query(fields: JSON, grep: JSON) -> Query:
+    """Return the query that a caller sent as two arguments; one that is empty is as if it had not been sent.
+
+    Raises:
+        UsageError: an argument has the wrong type, or is not valid.
+    """
+    fields, grep = fields or None, grep or None
+    is_list = isinstance(fields, list) and all(isinstance(path, str) for path in fields)
+    if not (fields is None or isinstance(fields, str) or is_list):
+        raise UsageError("fields must be a JMESPath expression, or a list of paths into the result.")
+    if not (grep is None or isinstance(grep, str)):
+        raise UsageError("grep must be a regular expression, as a text.")
+    query = Query(fields, grep)
+    check_query(query)
+    return query
+
+
 def check_query(query: Query) -> None:
     """Check that an expression or a pattern is valid.
 
@@ -67,6 +91,7 @@ def check_query(query: Query) -> None:
 
 
 def _parse(pattern: str) -> "Pattern":
+    from deltamcp.results.pattern import parse_pattern  # with its library 12 ms, seldom needed
 
     return parse_pattern(pattern)
 
@@ -107,6 +132,8 @@ def _answer_fields(
     value, rows = document.decode_counted(data, work), find_rows(data, declared, work)
     if projection.is_expression(fields):
         return _answer_expression(_own(data), value, fields, rows, work)
+    if not isinstance(value, list | dict):
+        return QueryResult(_own(data), "The result is a single value, which has no fields.")
     missing = projection.find_missing(value, fields, rows, work)
     if missing.are_all:
         return QueryResult(_own(data), missing.sentence(max_tokens), is_miss=True, is_mistake=True)
@@ -173,7 +200,11 @@ def _answer_grep(
     path = find_rows(data, declared, work)
     inside = None if path is not None else _find_text(data, work)
     if inside is not None:
-        return _answer_text(*inside, whole, pattern, fields, work)
+        text, names = inside
+        answer = _answer_text(text, pointer(*names), whole, pattern, fields, work)
+        others = list(islice(_matching_others(data, names, pattern, work), _MAX_OTHERS))
+        also = f"{', '.join(others)} match{'es' * (len(others) == 1)}, too." if others else ""
+        return replace(answer, sentence=" ".join(part for part in (answer.sentence, also) if part))
     units = document.units(document.at(data, path or [], work), work)
     if isinstance(units, str):
         return _answer_text(units, "", whole, pattern, fields, work)
@@ -182,7 +213,7 @@ def _answer_grep(
     if not found.members:
         more = len(grep.matching_rows(units, pattern.ignoring_case, work).members)
         return QueryResult(whole, _nothing_sentence(pattern, f"{found.total} {place}", more), is_miss=True)
-    sentence = f"{len(found.members)} of {found.total} {place} match."
+    sentence = f"{len(found.members)} of {found.total} {place} match.{_NO_CONTEXT * bool(pattern.context)}"
     if fields is None:
         members = {name: Raw(memoryview(unit)) for name, unit in found.members.items()}
         return QueryResult(jsonrpc.encode(members), sentence)
@@ -203,13 +234,15 @@ def _answer_text(
         return QueryResult(whole, _nothing_sentence(pattern, f"{found.total} {place}", more), is_miss=True)
     head = f"{found.matches} of {found.total} {place} match"
     if fields is None:
-        return QueryResult(f"{head}:\n{found.text}", _left_out(found))
+        return QueryResult(f"{head}:\n{found.text}", _left_out(found, pattern))
     lines: list[JSON] = list(found.text.splitlines())
     return QueryResult(jsonrpc.encode(projection.project(lines, fields, work)), f"{head}.")
 
 
-def _left_out(found: MatchingLines) -> str:
-    return f"These are the first {grep.MAX_LINES} of them." if found.matches > grep.MAX_LINES else ""
+def _left_out(found: MatchingLines, pattern: "Pattern") -> str:
+    if found.matches > grep.MAX_LINES:
+        return f"These are the first {grep.MAX_LINES} of them."
+    return _CONTEXT_HINT if found.matches <= _FEW_MATCHES and not pattern.context else ""
 
 
 def _nothing_sentence(pattern: "Pattern", searched: str, ignoring_case: int) -> str:
@@ -219,8 +252,17 @@ def _nothing_sentence(pattern: "Pattern", searched: str, ignoring_case: int) -> 
     return f"{sentence} | without a backslash separates alternatives." if "\\|" in pattern.expression else sentence
 
 
-def _find_text(data: RawJSON, work: Work) -> tuple[str, str] | None:
-    """Return the text that is most of an object, and the pointer to it; None if there is none.
+def _matching_others(data: RawJSON, names: Sequence[str], pattern: "Pattern", work: Work) -> Iterator[str]:
+    """Yield pointers to the members that match, of the objects around the value at a path."""
+    for depth, name in enumerate(names):
+        members = document.members(data, work)
+        beside = {other: value for other, value in members.items() if other != name}
+        yield from (pointer(*names[:depth], other) for other in grep.matching_rows(beside, pattern, work).members)
+        data = members[name]
+
+
+def _find_text(data: RawJSON, work: Work) -> tuple[str, list[str]] | None:
+    """Return the text that is most of an object, and the path to it; None if there is none.
 
     Such are files and logs that servers send with what they know of them.
     """
@@ -236,4 +278,4 @@ def _find_text(data: RawJSON, work: Work) -> tuple[str, str] | None:
         path.append(largest)
         data = members[largest]
     text = document.decode_counted(data, work) if path and document.kind(data) == "text" else None
-    return (text, pointer(*path)) if isinstance(text, str) and text.count("\n") >= _MIN_TEXT_LINES else None
+    return (text, path) if isinstance(text, str) and text.count("\n") >= _MIN_TEXT_LINES else None

@@ -30,6 +30,7 @@ MAX_VALUES = 250_000
 _ALLOWED_KEYS = frozenset({KEY, "path", "fields", "patch"})
 _ENCODED_KEY = b'"$result":'
 _MAX_PATCH_CHANGES = 1_000
+_NULL = {"type": "null"}
 _NESTED_TYPES = (dict, list)
 _MAX_SEEN = 500
 """Values that `has_reference` looks at one by one; of larger arguments it searches the JSON, which is faster."""
@@ -62,11 +63,25 @@ def join_lines(arguments: dict[str, JSON], sent: Mapping[str, JSON], schema: Map
     """Return the arguments with lists of texts as lines, where a reference stands for a text by its schema."""
     properties = schema.get("properties", {})
     for name, value in arguments.items():
-        declared = properties.get(name)
-        is_text = isinstance(declared, dict) and declared.get("type") == "string"
-        if is_text and is_reference(sent[name]) and isinstance(value, list) and all(map(_is_text, value)):
+        if (
+            is_reference(sent[name])
+            and isinstance(value, list)
+            and all(map(_is_text, value))
+            and _takes_text(properties.get(name))
+        ):
             arguments = {**arguments, name: "\n".join(map(str, value))}
     return arguments
+
+
+def _takes_text(schema: JSON) -> bool:
+    """Whether a schema admits a text, or null, and no list."""
+    if not isinstance(schema, dict):
+        return False
+    branches = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(branches, list):
+        return any(map(_takes_text, branches)) and all(_takes_text(each) or each == _NULL for each in branches)
+    types = schema.get("type")
+    return types == "string" or (isinstance(types, list) and set(types) == {"string", "null"})
 
 
 def has_reference(arguments: Mapping[str, JSON]) -> bool:

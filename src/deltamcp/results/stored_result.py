@@ -17,7 +17,9 @@ from deltamcp.results.notes import RAW_PREFIX
 from deltamcp.results.pointer import parse_path, pointer
 from deltamcp.results.policy import ResolvedPolicy, ResultPolicy, override_policy
 from deltamcp.results.query import Query, run_query
+from deltamcp.results.reported_page import page_sentence
 from deltamcp.results.result_windows import read_raw_window, read_window, units_json
+from deltamcp.results.rows import find_rows
 from deltamcp.results.shown_result import PREVIEW_TOKENS, ShownResult, select
 from deltamcp.results.window import Window
 from deltamcp.values import JSON
@@ -235,7 +237,8 @@ class StoredResult:
                 raise UsageError(f"{found.sentence} {outline}")
             return Selection(f"{found.sentence} {outline}", pointer(*path), [0])
         selected = found.data if isinstance(found.data, str) else document.units(found.data, work)
-        return Selection(selected, pointer(*path), [0], found.sentence)
+        page = "" if is_text else page_sentence(self._data, find_rows(self._data, policy.rows, work), work)
+        return Selection(selected, pointer(*path), [0], " ".join(part for part in (found.sentence, page) if part))
 
     def _page_starts(self) -> list[int]:
         return [0, self._header.first] if self._header.first else [0]

@@ -63,6 +63,7 @@ _FIRST_USED = (
     "deltamcp.deltas.delta",
     "deltamcp.gcf",
     "deltamcp.results.expression",
+    "deltamcp.results.pattern",
     "deltamcp.results.symbol_graphs",
     "jsonpatch",
     "jsonschema_rs",

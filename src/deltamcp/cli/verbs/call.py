@@ -12,9 +12,9 @@ from deltamcp.client.client import DeltaClient
 from deltamcp.client.pending_call import CallState
 from deltamcp.client.reply import Reply
 from deltamcp.errors import ConfigurationError, ResultLostError, UsageError
-from deltamcp.results import projection
 from deltamcp.results.budget import MIN_MAX_TOKENS
-from deltamcp.results.policy import ResultPolicy
+from deltamcp.results.policy import RequestPolicy, ResultPolicy
+from deltamcp.results.query import Query, check_query
 from deltamcp.values import JSON
 
 _DEFAULT_PAGE_SIZE = 50
@@ -34,7 +34,8 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--page-size", type=int, metavar="N", help=f"rows a page (default the server's own, or {_DEFAULT_PAGE_SIZE})"
     )
-    verb.add_argument("--select", metavar="FIELDS", help="only these fields, as a,b.c; or a JMESPath expression")
+    verb.add_argument("--fields", metavar="FIELDS", help="only these fields, as a,b.c; or a JMESPath expression")
+    verb.add_argument("--grep", metavar="PATTERN", help="only the lines or rows that match this regular expression")
     verb.add_argument("--max-tokens", type=int, metavar="N", help="as much as fits into so many")
     verb.add_argument("--all", action="store_true", help="the whole value, however many pages it has")
     verb.add_argument(
@@ -62,14 +63,24 @@ def run(args: argparse.Namespace, words: list[str]) -> None:
         if "stderr" in reply.text and not (args.json or args.debug) and "://" not in command.target[0]:
             output.print_notice("delta-mcp: --debug shows the stderr of a server that this command starts.")
         raise SystemExit(1)
-    if args.all and is_complete and (args.json or reply.texts):
+    if args.all and is_complete and not reply.selects_nothing and (args.json or reply.texts):
         content.write_value(value, args.json)
     elif args.json:
         output.print_json(reply.raw)
-    else:
+    elif _shows_selection(args, reply):
+        output.write_lines(reply.texts[0])
+    elif not reply.selects_nothing:
         content.write_reply(reply, with_bytes=args.max_tokens is None)
-    if not is_complete:
+    if reply.selects_nothing:
+        output.print_notice(f"delta-mcp: {' '.join(reply.texts)}")
+    if not is_complete or reply.selects_nothing:
         raise SystemExit(1)
+
+
+def _shows_selection(args: argparse.Namespace, reply: Reply) -> bool:
+    """Whether a reply has all that the user selected, so that nothing is to be told of the rest."""
+    is_asked = args.fields is not None or args.grep is not None
+    return is_asked and bool(reply.texts) and reply.is_selection and "rest" not in reply.delta_meta
 
 
 def _write_token(state: CallState, as_json: bool) -> None:
@@ -84,7 +95,7 @@ def _check_options(args: argparse.Namespace) -> None:
     Raises:
         ConfigurationError: the options contradict each other, or a value is invalid.
     """
-    if args.detach and any((args.all, args.page, args.max_tokens, args.page_size, args.select)):
+    if args.detach and any((args.all, args.page, args.max_tokens, args.page_size, args.fields, args.grep)):
         raise ConfigurationError("--detach prints no result; leave out the options that say how much of it.")
     if args.all and any(option is not None for option in (args.page, args.max_tokens, args.page_size)):
         raise ConfigurationError("--all is everything; leave out --page, --page-size and --max-tokens.")
@@ -92,12 +103,12 @@ def _check_options(args: argparse.Namespace) -> None:
         value = getattr(args, option)
         if value is not None and value < minimum:
             raise ConfigurationError(f"--{option.replace('_', '-')} is {minimum} or more, not {value}.")
-    try:
-        projection.check_fields(args.select)
-    except UsageError as error:
-        raise ConfigurationError(
-            f"--select takes fields, as a,b.c, or JMESPath: {str(error).splitlines()[0]}"
-        ) from None
+    for option, query in (("fields", Query(fields=args.fields)), ("grep", Query(grep=args.grep))):
+        try:
+            check_query(query)
+        except UsageError as error:
+            takes = "fields, as a,b.c, or JMESPath" if option == "fields" else "a regular expression"
+            raise ConfigurationError(f"--{option} takes {takes}: {str(error).splitlines()[0]}") from None
 
 
 class _CallResult(NamedTuple):
@@ -125,14 +136,15 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
         reply = await elicitation.send(lambda: _fetch_reply(client, args, command.name, sent, progress_bar))
         if args.all and not reply.is_error:
             return await _read_whole(client, args, reply)
-        if args.page is None and content.shows_part(reply) and not reply.is_error:
+        is_part = content.shows_part(reply) and not (_shows_selection(args, reply) or reply.selects_nothing)
+        if args.page is None and is_part and not reply.is_error:
             output.print_notice("delta-mcp: this is a part; --page N or --all shows the rest.")
         return _CallResult(reply)
 
 
 async def _read_whole(client: DeltaClient, args: argparse.Namespace, reply: Reply) -> _CallResult:
     """Reads all of a result; says on stderr why the rest of it cannot be read."""
-    if args.select and "rest" not in reply.delta_meta:
+    if (args.fields or args.grep) and "rest" not in reply.delta_meta:
         return _CallResult(reply, reply.value)
     try:
         return _CallResult(reply, await client.whole(reply))
@@ -149,7 +161,7 @@ async def _fetch_reply(
         # The original Delta-MCP takes page and size as arguments that the tool's schema does not have.
         paged = {**sent, "page": args.page or 1, "pageSize": size}
         return Reply(await client.request("tools/call", {"name": tool, "arguments": paged}), is_delta=True)
-    if client.server.is_delta and args.all and args.select is None:
+    if client.server.is_delta and args.all and args.fields is None and args.grep is None:
         # A policy would be applied here, and to the first page only.
         return await client.call_tool(tool, sent, progress=progress_bar.show_progress)
     uses_server_pages = args.page is not None and args.page_size is None and args.max_tokens is None
@@ -173,8 +185,14 @@ async def _fetch_reply(
 def _result_policy(args: argparse.Namespace, size: int | None) -> ResultPolicy | None:
     if args.all:
         size = _UNBOUNDED
-    if args.select is None and size is None and args.max_tokens is None:
+    if args.fields is None and args.grep is None and size is None and args.max_tokens is None:
         return None
     # Only --max-tokens limits the tokens of a page or a selection.
     max_tokens = args.max_tokens if args.max_tokens is not None else _UNBOUNDED
-    return ResultPolicy(max_tokens=max_tokens, page_size=size, fields=args.select, tables=False if args.json else None)
+    return RequestPolicy(
+        max_tokens=max_tokens,
+        page_size=size,
+        fields=args.fields,
+        grep=args.grep,
+        tables=False if args.json else None,
+    )

@@ -6,13 +6,14 @@ LEGEND_MARK = "Table: "
 """Begins a legend. No line of a table begins with it behind a bracket, because a cell with a bracket is JSON."""
 _FORMS = (
     (re.compile(r"\?[.,\t=\n]|\?\Z"), "a?: absent where empty"),
+    (re.compile(r"[^,\t\n=*&]\[\](?:[.,\t=?\n]|\Z)"), "a[]: item of list a, empty: []; #rows:items"),
     (re.compile(r"[,\t]\."), ".b: prefix as before"),
     (re.compile(r"=[^\n]*\*"), "a=x*y: x, cell, y"),
     (re.compile(r"\{[^{}\n]+\}"), "{b}: column b"),
     (re.compile(r"(?:^|[,\t])&|\n&"), "&: lookup"),
 )
 """The forms of a head, with the words that explain them."""
-_EMPTY_CELL = re.compile(r"(?:^|[,\t])(?=[,\t]|$)", re.MULTILINE)
+_EMPTY_CELL = re.compile(r"[,\t](?=[,\t]|$)|^(?=[,\t])", re.MULTILINE)
 _MAX_HEAD_CHARS = 20_000
 _MAX_ROW_CHARS = 20_000
 """An empty cell is looked for in so many characters of the rows."""
@@ -25,7 +26,7 @@ def table_legend(text: str) -> str:
     shown = heads
     for block in text.split("\n\n"):
         # A table begins after the rows of the one before it, and its head ends with an empty line.
-        before, mark, head = block.rpartition("\n#") if shown is rows else ("", "", block)
+        before, mark, head = f"\n{block}".rpartition("\n#") if shown is rows else ("", "", block)
         if shown is rows:
             rows.append(before if mark else block)
         if mark or shown is heads:

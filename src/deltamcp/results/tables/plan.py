@@ -161,8 +161,6 @@ class Plan:
                 continue
             always = [column for column in below if all(_has_value(column.values[row]) for row in rows)]
             self._force_cells(min(always, key=lambda column: len(str(column.values[rows[0]]))))
-        if not any(column.cells is not None for column in self.columns):
-            self._force_cells(self.columns[0])  # a table needs a line per row
 
     def _force_cells(self, column: PlannedColumn) -> None:
         if column in self.constants:

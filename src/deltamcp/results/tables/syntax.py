@@ -2,7 +2,8 @@
 
 cell      empty for null; JSON; or a text that cannot be mistaken for JSON
 name      keys joined by dots; a key with special characters is a JSON string; `.b` has the parent of the previous name;
-          `a?` is absent where its cell is empty, `a?.b` where all the cells below `a` are empty
+          `a?` is absent where its cell is empty, `a?.b` where all the cells below `a` are empty; `a[]` is an item of
+          the list `a`
 template  text with `*` for the cell and `{name}` for another column's value; a backslash escapes these characters
 """
 
@@ -20,10 +21,13 @@ ColumnPath = tuple[str, ...]
 # Columns that are not keys of a row have names with a lone surrogate, which JSON text cannot contain; a table has an @.
 _SPECIAL_PREFIX = "\udc00"
 KEY_COLUMN, KEYS_COLUMN, ITEM_COLUMN = _SPECIAL_PREFIX + "key", _SPECIAL_PREFIX + "keys", _SPECIAL_PREFIX + "item"
+_LIST_SUFFIX = _SPECIAL_PREFIX + "[]"
 OBJECT_HEAD = "#@object"
 """The first line of a table of one object, which has no lines for rows."""
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
-_SEGMENT = re.compile(rf'({_QUOTED}|@(?:keys?|item|[0-9]+)|[^.,=*{{}}?#@&"\\\s\[]+(?: [^.,=*{{}}?#@&"\\\s\[]+)*)(\??)')
+_SEGMENT = re.compile(
+    rf'({_QUOTED}|@(?:keys?|item|[0-9]+)|[^.,=*{{}}?#@&"\\\s\[]+(?: [^.,=*{{}}?#@&"\\\s\[]+)*)(\[\])?(\??)'
+)
 _PLAIN_KEY = re.compile(r'[^.,=*{}?#@&"\\\s\[\x00-\x1f]+(?: [^.,=*{}?#@&"\\\s\[\x00-\x1f]+)*')
 _REFERENCE = re.compile(rf"\{{((?:{_QUOTED}|[^{{}}\"\\*])*)\}}")
 _TEMPLATE = re.compile(rf"\\(.)|(\*)|{_REFERENCE.pattern}")
@@ -55,6 +59,16 @@ def json_text(value: JSON) -> str:
 def position_column(number: int) -> str:
     """Return the name of the column for an index, in rows that are lists."""
     return f"{_SPECIAL_PREFIX}{number}"
+
+
+def list_column(name: str) -> str:
+    """Return the name of the column for the items of a list, in rows that have one item each."""
+    return name + _LIST_SUFFIX
+
+
+def listed_name(column: str) -> str | None:
+    """Return the name of the list whose items a column has; None for other columns."""
+    return column.removesuffix(_LIST_SUFFIX) if column.endswith(_LIST_SUFFIX) else None
 
 
 # Cells
@@ -171,6 +185,9 @@ class NameWriter:
 
 
 def _key_text(key: str) -> str:
+    listed = listed_name(key)
+    if listed is not None:
+        return f"{_key_text(listed)}[]"
     if key[:1] == _SPECIAL_PREFIX:
         return "@" + key[1:]
     return key if _PLAIN_KEY.fullmatch(key) else json_text(key)
@@ -209,10 +226,11 @@ def read_name(text: str, at: int, base: ColumnPath) -> ColumnName:
         if found is None:
             raise ValueError(f"not a column name: {text[at : at + 40]!r}")
         segment, at = found[1], found.end()
-        path = (*path, _SPECIAL_PREFIX + segment[1:] if segment[0] == "@" else read_text_cell(segment))
+        key = _SPECIAL_PREFIX + segment[1:] if segment[0] == "@" else read_text_cell(segment)
+        path = (*path, list_column(key) if found[2] else key)
         if text[at : at + 1] != ".":
-            return ColumnName(path, bool(found[2]), optional, at)
-        if found[2]:
+            return ColumnName(path, bool(found[3]), optional, at)
+        if found[3]:
             optional.append(path)
         at += 1
 

@@ -1,8 +1,11 @@
 """Reads a text table back into the list or object that it was written from."""
 
 import re
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Any, NamedTuple
 
+from deltamcp.results.tables.item_rows import group_items
 from deltamcp.results.tables.syntax import (
     ITEM_COLUMN,
     KEY_COLUMN,
@@ -15,6 +18,7 @@ from deltamcp.results.tables.syntax import (
     fill_template,
     is_json,
     json_text,
+    listed_name,
     position_column,
     read_cell,
     read_json,
@@ -31,8 +35,10 @@ __all__ = ["read_json", "read_table"]
 CHARS_PER_CELL = 24
 """Characters that take as much memory as a short cell does."""
 _COLUMNS_PER_STEP = 4
+_NO_COLUMNS = ""
+"""The columns of a table whose rows are the same, and have no lines."""
 _NO_VALUE: Any = object()
-_ROW_COUNT = re.compile(r"#([0-9]+) ")
+_ROW_COUNT = re.compile(r"#([0-9]{1,15})(?::([0-9]{1,15}))?(?: |\Z)")
 
 
 class _ReadColumn:
@@ -64,13 +70,15 @@ def read_table(lines: list[str], work: Work) -> JSON:
         raise ValueError("the table has no empty line after its head")
     head_end = lines.index("")
     count = _ROW_COUNT.match(lines[0])
-    first = lines[0] if count is None else "#" + lines[0][count.end() :]
+    first = lines[0] if count is None else "#" + lines[0][count.end() :] if count.end() < len(lines[0]) else _NO_COLUMNS
     reader = _TableReader([first, *lines[1:head_end]], work)
     if lines[0] == OBJECT_HEAD:
         return reader.read_rows([""])[0]
-    rows = reader.read_rows(lines[head_end + 1 :])
+    rows = _read_rows(reader, lines[head_end + 1 :], None if count is None else int(count[1]))
     if count is not None and int(count[1]) != len(rows):
         raise ValueError(f"the table has {len(rows)} rows, and says that it has {count[1]}")
+    if count is not None and count[2] is not None and int(count[2]) != reader.item_count:
+        raise ValueError(f"the table has {reader.item_count} items, and says that it has {count[2]}")
     firsts = {path[0] for path in reader.columns}
     if KEYS_COLUMN in firsts:
         return _group_lists(rows)
@@ -79,6 +87,26 @@ def read_table(lines: list[str], work: Work) -> JSON:
     if position_column(0) in firsts:
         return [[row[position_column(at)] for at in range(len(firsts))] for row in rows]
     return [row[ITEM_COLUMN] for row in rows] if ITEM_COLUMN in firsts else list(rows)
+
+
+def _read_rows(reader: "_TableReader", lines: list[str], count: int | None) -> list[dict[str, Any]]:
+    """Return the rows that lines stand for; without lines, `count` rows that the head has."""
+    listed = [(path, name) for path in reader.columns if (name := listed_name(path[0])) is not None]
+    if not listed:
+        if not lines and not reader.line_columns and count is not None:
+            return reader.read_rows(repeat("", count))
+        is_one_line = len(lines) == 1 and len(reader.line_columns) == 1 and count is not None and count > 1
+        return reader.read_rows(split_cells(lines[0], ",") if is_one_line else lines)
+    if any(path[0] != listed[0][0][0] for path, _ in listed):
+        raise ValueError("the rows of a table are items of more than one list")
+    (column, *_), name = listed[0]
+    if len(listed) < len(reader.columns):
+        rows = reader.read_rows(lines)
+        reader.item_count = sum(column in row for row in rows)
+        return group_items(rows, name)
+    lists = [reader.read_rows(split_cells(line, ",") if line else []) for line in lines]
+    reader.item_count = sum(map(len, lists))
+    return [{name: [row[column] for row in rows]} for rows in lists]
 
 
 def _group_lists(rows: list[dict[str, Any]]) -> JSON:
@@ -96,9 +124,11 @@ class _TableReader:
         self.columns: dict[ColumnPath, _ReadColumn] = {}
         self.optional: set[ColumnPath] = set()
         self.lookups: list[_ReadLookup] = []
+        self.item_count = 0
+        """How many items the rows have, where they are items of lists."""
         self.parent: ColumnPath = ()
         self.delimiter = "\t" if "\t" in head[0] else ","
-        self.line_columns = self._read_columns(head[0], 1) if head[0] != OBJECT_HEAD else []
+        self.line_columns = self._read_columns(head[0], 1) if head[0] not in (OBJECT_HEAD, _NO_COLUMNS) else []
         if len(self.line_columns) == 1:
             self.delimiter = "\t"
         for line in head[1:]:
@@ -201,7 +231,7 @@ class _TableReader:
                 paths += [path for path in self.columns if path[: len(part.path)] == part.path]
         return paths
 
-    def read_rows(self, lines: list[str]) -> list[dict[str, Any]]:
+    def read_rows(self, lines: Iterable[str]) -> list[dict[str, Any]]:
         return [self._make_row(self._cells_by_column(split_cells(line, self.delimiter))) for line in lines]
 
     def _cells_by_column(self, cells: list[str]) -> dict[ColumnPath | int, str]:

@@ -10,13 +10,18 @@
                                         an empty line, and then the rows
     7,Who,jo,12,0
 
+A table of one column may have its cells in one line. `#2:3 id,files[].name` has 2 rows with 3 files together, and a
+line for each of these; without `id` it has a line for each list.
+
 `syntax` describes cells, names and templates.
 """
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from deltamcp.results.tables.flat_rows import ABSENT, ABSENT_PARENT, flatten
+from deltamcp.results.tables.item_rows import find_item_rows, split_by_sizes
 from deltamcp.results.tables.lookups import Lookup, find_lookups
 from deltamcp.results.tables.plan import Plan, PlannedColumn
 from deltamcp.results.tables.syntax import (
@@ -43,6 +48,11 @@ _MAX_SEARCHED_CHARS = 400
 """The writer looks for constants in this many characters at the beginning of a text."""
 _MAX_COMMAS_PER_LINE = 0.1
 """With more texts per line that contain a comma, tabs cost less than quotes."""
+_ROW_COUNT = re.compile("#[0-9]+")
+
+
+_MAX_CELL_CHARS_IN_LINE = 40
+"""Longer cells of a single column have lines of their own, so that a model sees where each begins."""
 
 
 class TextTable(NamedTuple):
@@ -50,6 +60,21 @@ class TextTable(NamedTuple):
 
     head: str
     lines: list[str]
+    """A line for each row; none if the head has all that the rows have."""
+    is_single: bool = False
+    """Whether the lines are cells of one column, so that several may stand in a line."""
+
+    @property
+    def text(self) -> str:
+        """The table; the cells of a single column in one line where that can be read."""
+        return "\n".join([self.head, *([",".join(self.lines)] if self.fits_line else self.lines)])
+
+    @property
+    def fits_line(self) -> bool:
+        """Whether the cells of a single column may stand in one line."""
+        return self.is_single and all(
+            0 < len(cell) <= _MAX_CELL_CHARS_IN_LINE and "," not in cell for cell in self.lines
+        )
 
 
 def write_table(rows: Sequence[dict[str, JSON]], dictionary: bool, work: Work) -> TextTable | None:
@@ -64,6 +89,31 @@ def write_table(rows: Sequence[dict[str, JSON]], dictionary: bool, work: Work) -
     plan = Plan(flat, work)
     plan.ensure_groups_visible()
     return _TableWriter(plan, work).write(dictionary)
+
+
+def write_item_table(rows: Sequence[dict[str, JSON]], dictionary: bool, work: Work) -> TextTable | None:
+    """Write rows with a list each as a table with a line for each item; None where they would not come back.
+
+    Lists of one column that are alone in their rows have a line each.
+    """
+    found = find_item_rows(rows, work)
+    if found is None:
+        return None
+    counts = f"{len(rows)}:{sum(found.sizes)}"
+    if found.have_others:
+        table = write_table(found.rows, dictionary, work)
+        return None if table is None else table._replace(head=_with_counts(table.head, counts), is_single=False)
+    table = write_table([row for row in found.rows if row], dictionary, work)
+    if table is None or not table.fits_line:
+        return None
+    return TextTable(
+        _with_counts(table.head, counts), [",".join(cells) for cells in split_by_sizes(table.lines, found.sizes)]
+    )
+
+
+def _with_counts(head: str, counts: str) -> str:
+    """Return the head of a table with other counts of its rows."""
+    return _ROW_COUNT.sub(f"#{counts}", head, count=1)
 
 
 def write_object_table(value: dict[str, JSON], work: Work) -> str | None:
@@ -97,6 +147,8 @@ class _TableWriter:
 
     def write(self, dictionary: bool) -> TextTable | None:
         columns = [column for column in self.plan.columns if column.cells is not None]
+        if not columns:
+            return TextTable("\n".join([self._first_line(""), *self.derived_column_lines()]) + "\n", [])
         if len(columns) == 1:
             return self._write_single_column(columns[0])
         delimiter = _choose_delimiter(columns)
@@ -120,11 +172,11 @@ class _TableWriter:
         if column.absent or None in column.values:
             return None
         head = [self._first_line(self._column_heading(column, ",")), *self.derived_column_lines(), ""]
-        return TextTable("\n".join(head), _cell_texts(column, "\t"))
+        return TextTable("\n".join(head), _cell_texts(column, "\t"), is_single=True)
 
     def _first_line(self, names: str) -> str:
         # A model counts rows by eye, and badly.
-        return f"#{self.flat.row_count} {names}"
+        return f"#{self.flat.row_count} {names}" if names else f"#{self.flat.row_count}"
 
     def _column_heading(self, column: PlannedColumn, delimiter: str) -> str:
         name = self.namer.write_name(column.path, column.absent)
