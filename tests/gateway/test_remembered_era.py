@@ -52,7 +52,7 @@ async def test_a_known_server_that_does_not_start_is_probed_at_its_next_start(tm
     upstream = Upstream("fake", scripted(tmp_path, discover=-32601, initialize=["exit", "answer"]).entry)
     upstream.remember_protocol(protocol)
     try:
-        with pytest.raises(Exception, match="did not start"):
+        with pytest.raises(Exception, match="ended with exit code 3"):
             await call(upstream, "echo")
         assert probes(tmp_path) == 0
         await call(upstream, "echo")
