@@ -232,10 +232,11 @@ async def test_any_request_can_be_sent(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover)) as client:
         assert (await client.request("tools/list"))["tools"] == fake_stdio.TOOLS
         with pytest.raises(PeerError) as caught:
-            await client.request("vendor/thing", {"x": 1})
+            await client.request("vendor/thing", {"x": 1, "_meta": {"vendor/wish": 2}})
         assert caught.value.code == -32601
     (sent,) = fake_stdio.messages(log, "vendor/thing")
     assert sent["params"]["x"] == 1
+    assert sent["params"]["_meta"]["vendor/wish"] == 2
 
 
 async def test_a_client_is_closed_to_calls_before_and_after_its_with(log):
