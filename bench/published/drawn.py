@@ -43,7 +43,8 @@ from tests.interop.servers import OFFLINE, SERVERS
 Registry = Literal["npm", "pypi"]
 REGISTRIES: tuple[Registry, ...] = ("npm", "pypi")
 NAMES_PACKAGE = "all-the-package-names@2.0.2578"
-DRAWN = PLACE.parent / "drawn"
+DRAWN = Path(tempfile.gettempdir()) / "delta-mcp-drawn"
+"""Not in the repository: above a package Node looks for what the package forgets to say that it needs."""
 RESULTS = Path(__file__).with_name("drawn.json")
 SERVER_NAME = re.compile(r"(^|[-_/.])mcp[-_.]server([-_.]|$)|[-_]mcp$")
 WORDS: tuple[tuple[str, ...], ...] = ((), ("stdio",), ("mcp",), ("serve",))

@@ -228,6 +228,14 @@ async def test_every_call_in_flight_hears_of_the_end(log, discover):
     assert len(fake_stdio.tools_run(log)) == 50
 
 
+async def test_a_server_may_refuse_notifications(log):
+    """Its error has no id, and came while the first requests waited."""
+    async with connect(fake_stdio.command(log=log, discover=-32601, refuses_notifications=True)) as client:
+        for _ in range(3):
+            await client.notify("notifications/roots/list_changed")
+            assert (await client.request("tools/list"))["tools"] == fake_stdio.TOOLS
+
+
 async def test_any_request_can_be_sent(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover)) as client:
         assert (await client.request("tools/list"))["tools"] == fake_stdio.TOOLS
