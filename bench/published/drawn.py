@@ -305,12 +305,12 @@ def print_tables(results: Results) -> None:
     for one in working:
         faults = [*one.get("faults", []), *(f"another answer: {tool}" for tool in one.get("differs", []))]
         names = (f"{one['package']} ({one['registry']})", one["version"])
-        figures = (f"{one[key]:,}" if key in one else "not measured" for key in COLUMNS)
+        figures = (f"{one[key]:,}" for key in COLUMNS)
         cells = [*names, *figures, "; ".join(faults) or "works"]
         print(f"| {' | '.join(cells)} |")
-    sums = (sum(one.get(key, 0) for one in working) for key in COLUMNS)
+    sums = (sum(one[key] for one in working) for key in COLUMNS)
     print(f"| {len(working)} servers | | {' | '.join(f'{figure:,}' for figure in sums)} | |")
-    kinds = sum((Counter(one.get("read_as", {})) for one in working), Counter[str]())
+    kinds = sum((Counter(one["read_as"]) for one in working), Counter[str]())
     print("\nread as: " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
     print(f"{sum(one['varies'] for one in working)} calls answer otherwise each time, and were not compared.")
     for registry in REGISTRIES:
