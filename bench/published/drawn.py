@@ -43,7 +43,8 @@ from tests.interop.servers import OFFLINE, SERVERS
 Registry = Literal["npm", "pypi"]
 REGISTRIES: tuple[Registry, ...] = ("npm", "pypi")
 NAMES_PACKAGE = "all-the-package-names@2.0.2578"
-DRAWN = PLACE.parent / "drawn"
+DRAWN = Path(tempfile.gettempdir()) / "delta-mcp-drawn"
+"""Not in the repository: above a package Node looks for what the package forgets to say that it needs."""
 RESULTS = Path(__file__).with_name("drawn.json")
 SERVER_NAME = re.compile(r"(^|[-_/.])mcp[-_.]server([-_.]|$)|[-_]mcp$")
 WORDS: tuple[tuple[str, ...], ...] = ((), ("stdio",), ("mcp",), ("serve",))
@@ -56,6 +57,7 @@ OLD_SDK = "mcp<2"
 WANTS_OLD_SDK = re.compile(r"No module named 'mcp\b|from 'mcp\b|mcp 2\.x|'Server' object has no attribute")
 """What Python says where the module is missing, or a name in it."""
 _LONGEST_REASON = 100
+COLUMNS = ("tools", "calls", "errors", "direct_tokens", "gateway_tokens")
 
 
 @dataclass(frozen=True)
@@ -303,10 +305,10 @@ def print_tables(results: Results) -> None:
     for one in working:
         faults = [*one.get("faults", []), *(f"another answer: {tool}" for tool in one.get("differs", []))]
         names = (f"{one['package']} ({one['registry']})", one["version"])
-        figures = (one[key] for key in ("tools", "calls", "errors", "direct_tokens", "gateway_tokens"))
-        cells = [*names, *(f"{figure:,}" for figure in figures), "; ".join(faults) or "works"]
+        figures = (f"{one[key]:,}" for key in COLUMNS)
+        cells = [*names, *figures, "; ".join(faults) or "works"]
         print(f"| {' | '.join(cells)} |")
-    sums = (sum(one[key] for one in working) for key in ("tools", "calls", "errors", "direct_tokens", "gateway_tokens"))
+    sums = (sum(one[key] for one in working) for key in COLUMNS)
     print(f"| {len(working)} servers | | {' | '.join(f'{figure:,}' for figure in sums)} | |")
     kinds = sum((Counter(one["read_as"]) for one in working), Counter[str]())
     print("\nread as: " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))

@@ -376,7 +376,7 @@ async def test_ml_42_a_call_that_was_stored_but_never_queued_is_queued_when_some
     worker.queue.is_open = True
     worker.goes_on.set()
     assert (await worker.client.redeem(promise, 0)).status is S.QUEUED
-    monkeypatch.setattr("deltamcp.calls.promise_runs._QUEUED_SECONDS", 0.0)
+    monkeypatch.setattr(worker.queue, "lost_seconds", 0.0)
     assert text_of(await worker.client.redeem(promise)) == "run 1"
 
 

@@ -120,6 +120,12 @@ async def test_what_runs_when_the_server_drains_may_end_and_nothing_begins(queue
     assert runs.begun == ["runs"]
 
 
+async def test_a_key_in_memory_that_came_too_late_is_lost_sooner_than_one_in_redis(redis_url):
+    """Its process ends, and a call through a gateway of several workers waited half a minute for another."""
+    async with running(Runs(), None) as (private, _), running(Runs(), redis_url) as (shared, _):
+        assert private.lost_seconds < shared.lost_seconds == 30
+
+
 async def test_ml_43_what_does_not_end_in_time_is_given_to_another_worker(redis_url):
     stuck, other = Runs(), Runs()
     stuck.may_end.clear()

@@ -19,6 +19,7 @@ The script, all of it optional:
 - `stderr`: is written there at the start.
 - `stubborn`: stays when stdin is closed, whatever SIGTERM says.
 - `start`: seconds until it listens.
+- `refuses_notifications`: answers them with an error, which has no id.
 - `asks_roots`: asks for roots whenever it hears that they have changed.
 """
 
@@ -156,6 +157,8 @@ class Fake:
         params = message.get("params") or {}
         if method == "notifications/roots/list_changed" and self.script.get("asks_roots"):
             self.say(id="roots", method="roots/list")
+        if method is not None and id_ is None and self.script.get("refuses_notifications"):
+            self.say(id=None, error={"code": -32601, "message": f"Unknown method: {method}"})
         if method is None or id_ is None:
             return
         version = (params.get("_meta") or {}).get(META + "protocolVersion")

@@ -33,6 +33,7 @@ class TaskQueue:
         self.keys: list[str] = []
         self.is_open = True
         self.tasks: set[asyncio.Task[None]] = set()
+        self.lost_seconds = 30.0
 
     async def enqueue(self, key: str) -> None:
         if key not in self.keys:

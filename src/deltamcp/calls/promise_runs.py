@@ -40,8 +40,6 @@ from deltamcp.values import (
 
 _SIGN_SECONDS = 20.0
 """How long a worker may have a run before it is doubted: it gives its first sign of life meanwhile."""
-_QUEUED_SECONDS = 30.0
-"""How long a call is queued before whoever asks for it queues it again; digest of MCP-lite, 4.2."""
 _STOP_SECONDS = 30.0
 """How long a cancelled function may take to end; then the promise is cancelled all the same."""
 _GIVE_UP_SECONDS = 1.0
@@ -228,7 +226,7 @@ class PromiseRuns:
         if found.status is PromiseStatus.WORKING and now - found.started_at >= _SIGN_SECONDS:
             if not await self._is_at_work(key, found):
                 return await self._bury(key, found)
-        elif found.status is PromiseStatus.QUEUED and now - found.updated_at >= _QUEUED_SECONDS:
+        elif found.status is PromiseStatus.QUEUED and now - found.updated_at >= self._queue.lost_seconds:
             await self.enqueue(key, found.next_run)
         return found
 

@@ -23,7 +23,7 @@ MAX_QUERIES = 10
 """Queries of one call of `discover`."""
 MAX_SCHEMAS = 10
 """Operations that one call of `get_schema` can describe."""
-CONTENT_LINE_TOKENS = 28
+CONTENT_LINE_TOKENS = 27
 """The budget of the line that summarizes the catalogue."""
 
 

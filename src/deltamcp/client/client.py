@@ -438,10 +438,12 @@ class DeltaClient:
             ConnectionLostError, DeadlineError: as in `call`.
         """
         repeatable = method.endswith(("/list", "/read", "/get", "/describe", "/manifest")) or method == "ping"
+        params = params or {}
+        own_meta = params.get("_meta")
         return await self._connector.request(
             method,
-            params or {},
-            self._notifications.log_level_meta,
+            params,
+            {**(own_meta if isinstance(own_meta, dict) else {}), **self._notifications.log_level_meta},
             repeatable=repeatable,
             timeout=timeout,
         )

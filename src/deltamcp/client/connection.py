@@ -57,6 +57,8 @@ _MAX_WAITING_NOTICES = 64
 """How many notifications of a request wait for a slow callback; of more, it gets the last."""
 _MAX_ROUND_TRIPS = 50
 """How often the client sends one request again with answers to the server's input requests."""
+_UNREADABLE = (-32700, -32600)
+"""The codes of errors without an id that are about requests: JSON-RPC 2.0, 5."""
 
 
 class _PendingRequest(Struct):
@@ -88,6 +90,7 @@ class ClientConnection:
         self._ids = itertools.count(1)
         self._pending: dict[RequestId, _PendingRequest] = {}
         self._answer_tasks: dict[RequestId, asyncio.Task[None]] = {}
+        self._has_notified = False
         self._open_questions = 0
         self.takes_log_level = False
         """Whether the server is of the handshake era, and says that it logs."""
@@ -311,6 +314,7 @@ class ClientConnection:
         Raises:
             ClientError: the notification could not be sent.
         """
+        self._has_notified = True
         dialect = dialect or self.dialect
         message: dict[str, JSON] = {"jsonrpc": "2.0", "method": method}
         if params or dialect.request_meta:
@@ -355,7 +359,13 @@ class ClientConnection:
                 self._fail_oldest(message.error)
 
     def _fail_oldest(self, error: dict[str, JSON]) -> None:
-        """Fails the oldest request with an error that names none: a server that cannot read ids reads one by one."""
+        """Fails the oldest request with an error that names none: a server that cannot read ids reads one by one.
+
+        Some servers answer notifications, too, and say that they do not know the method.
+        """
+        if self._has_notified and error.get("code") not in _UNREADABLE:
+            logger.debug("the server refused a notification: %s", error.get("message"))
+            return
         for id_, pending in self._pending.items():
             if pending.method != _LISTEN and not pending.future.done():
                 pending.future.set_result(Response(id_, error=error))

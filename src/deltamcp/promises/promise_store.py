@@ -41,6 +41,10 @@ logger = logging.getLogger("deltamcp")
 class PromiseQueue(Protocol):
     """Carries calls behind promises to workers, by keys alone."""
 
+    @property
+    def lost_seconds(self) -> float:
+        """After how long a key that nobody runs may be lost, so that whoever asks for its call queues it again."""
+
     async def enqueue(self, key: str) -> None:
         """Has some worker call `PromiseCalls.run(key)` soon. A key that is queued already is queued once."""
 

@@ -32,6 +32,10 @@ _GIVE_BACK_SECONDS = 2.0
 """How long calls that are cancelled at the end may take to give their promises back."""
 _QUIET_SECONDS = 2.0
 """How long a queue of this process alone stays closed while no call needs it, so that first replies come sooner."""
+_LOST_SECONDS = 30.0
+"""A key may wait so long for a worker in Redis; digest of MCP-lite, 4.2."""
+_PRIVATE_LOST_SECONDS = 2.0
+"""The same in the memory of a process that may have ended since: nobody else has the key."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 """Between attempts to run a promise while the store fails."""
 
@@ -82,6 +86,11 @@ class PromiseRunner:
             self._lifespan.first_modules |= QUEUE_MODULES
             self._lifespan.add_drainer(self._drain)
             self._lifespan.add_task(self._serve)
+
+    @property
+    def lost_seconds(self) -> float:
+        """After how long a key that nobody runs may be lost: its process ends, or ended before it was queued."""
+        return _PRIVATE_LOST_SECONDS if self._is_private else _LOST_SECONDS
 
     async def enqueue(self, key: str) -> None:
         """Has one worker run the promise with this key; a key that is in the queue or runs is not added again.

@@ -228,14 +228,23 @@ async def test_every_call_in_flight_hears_of_the_end(log, discover):
     assert len(fake_stdio.tools_run(log)) == 50
 
 
+async def test_a_server_may_refuse_notifications(log):
+    """Its error has no id, and came while the first requests waited."""
+    async with connect(fake_stdio.command(log=log, discover=-32601, refuses_notifications=True)) as client:
+        for _ in range(3):
+            await client.notify("notifications/roots/list_changed")
+            assert (await client.request("tools/list"))["tools"] == fake_stdio.TOOLS
+
+
 async def test_any_request_can_be_sent(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover)) as client:
         assert (await client.request("tools/list"))["tools"] == fake_stdio.TOOLS
         with pytest.raises(PeerError) as caught:
-            await client.request("vendor/thing", {"x": 1})
+            await client.request("vendor/thing", {"x": 1, "_meta": {"vendor/wish": 2}})
         assert caught.value.code == -32601
     (sent,) = fake_stdio.messages(log, "vendor/thing")
     assert sent["params"]["x"] == 1
+    assert sent["params"]["_meta"]["vendor/wish"] == 2
 
 
 async def test_a_client_is_closed_to_calls_before_and_after_its_with(log):
