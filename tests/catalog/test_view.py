@@ -35,8 +35,9 @@ def test_a_header_of_a_hidden_tool_is_not_asked_for():
     schema = {"type": "object", "properties": {"tenant": {"type": "string", "x-mcp-header": "tenant"}}}
     catalog.add(make_operation("secret", scopes=["admin"], input_schema=schema))
     ask = CallTool("secret", {"tenant": "a"})
-    assert check_parameter_headers(ask, {}, catalog.view().operations) is None
-    assert check_parameter_headers(ask, {}, catalog.view(Principal("ada", frozenset({"admin"}))).operations) is not None
+    assert "secret" not in catalog.view().operations
+    visible = catalog.view(Principal("ada", frozenset({"admin"}))).operations
+    assert check_parameter_headers(ask, {}, visible["secret"]) is not None
 
 
 def test_a_replacement_that_fails_leaves_no_trace():

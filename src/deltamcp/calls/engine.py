@@ -83,8 +83,6 @@ if TYPE_CHECKING:
     from deltamcp.calls.promise_calls import PromiseCalls
     from deltamcp.promises.promise_store import PromiseQueue
 
-_CACHED_CALLERS = 4096
-"""The number of addresses whose callers are kept, so that most requests need not make one."""
 _ADDRESS_CHARS = 64
 
 
@@ -118,7 +116,6 @@ class Engine:
         self.lifespan = hooks.lifespan
         self.local_sessions = LocalSessions()
         self.rates = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
-        self._callers_by_address: dict[str, Caller] = {}
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
         self.stored_results = stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
         continuation = Continuation(stored, computations)
@@ -188,7 +185,7 @@ class Engine:
 
     def report_savings(self) -> None:
         """Has every result say in its `_meta` what it would have cost a model and does cost, from now on."""
-        self._tool_calls.reports_savings = True
+        self._tool_calls.report_savings()
 
     def identify(
         self, principal: Principal, conversation: str | None = None, address: str = "", opener: str = ""
@@ -198,23 +195,14 @@ class Engine:
         What the caller stores counts towards its principal, if that is known; else towards its address, of a session
         the account that opened it, `opener`; over stdio and in memory towards the connection.
         """
-        if principal is ANONYMOUS and conversation is None:
-            return self._callers_by_address.get(address) or self._identify_address(address)
+        if len(address) > _ADDRESS_CHARS:  # behind a proxy it may be any text
+            address = hashlib.sha256(address.encode(errors="surrogatepass")).hexdigest()
         if principal.key == ANONYMOUS.key or principal is LOCAL:
             account = opener or (f"address {address}" if conversation is None else f"conversation {conversation}")
             # Other processes that use the same store are the local principal too.
             shares = principal is not LOCAL or not self.store.private
             return Caller(principal, conversation, shares, account)
         return Caller(principal, conversation, False, f"principal {principal.key}")
-
-    def _identify_address(self, address: str) -> Caller:
-        if len(address) > _ADDRESS_CHARS:  # behind a proxy it may be any text
-            address = hashlib.sha256(address.encode(errors="surrogatepass")).hexdigest()
-        if len(self._callers_by_address) >= _CACHED_CALLERS:
-            self._callers_by_address.clear()
-        caller = Caller(ANONYMOUS, None, True, f"address {address}")
-        self._callers_by_address[address] = caller
-        return caller
 
     def perform(
         self, ask: EngineAsk, terms: Terms, channel: Channel, request_id: RequestId

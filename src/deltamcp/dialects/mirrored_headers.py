@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from deltamcp.catalog import param_headers as mirrored
 from deltamcp.catalog.operation import Operation
 from deltamcp.dialects import tasks, versions
-from deltamcp.dialects.modern import VERSION_KEY, request_meta
+from deltamcp.dialects.modern import VERSION_KEY
 from deltamcp.errors import Fault
-from deltamcp.values import JSON, Ask, CallTool, Failure, Request
+from deltamcp.values import JSON, CallTool, Failure, Request
 
 NAMED_BY: Mapping[str, str] = {
     "tools/call": "name",
@@ -32,8 +32,8 @@ def check_headers(request: Request, headers: Mapping[bytes, bytes], repeated: bo
 
     `repeated` is whether the client sent one of these headers more than once.
     """
-    meta = request_meta(request)
-    version = None if meta is None else meta.get(VERSION_KEY)
+    meta = request.params.get("_meta")
+    version = meta.get(VERSION_KEY) if type(meta) is dict else None
     if type(version) is not str:
         return None
     if repeated:
@@ -59,14 +59,9 @@ def check_headers(request: Request, headers: Mapping[bytes, bytes], repeated: bo
     return failure
 
 
-def check_parameter_headers(
-    ask: Ask, headers: Mapping[bytes, bytes], operations: Mapping[str, Operation]
-) -> Failure | None:
+def check_parameter_headers(ask: CallTool, headers: Mapping[bytes, bytes], operation: Operation) -> Failure | None:
     """Returns a failure if the headers contradict the arguments that the called tool requires headers for."""
-    if not isinstance(ask, CallTool):
-        return None
-    operation = operations.get(ask.name)
-    for parameter in operation.parameter_headers if operation is not None else ():
+    for parameter in operation.parameter_headers:
         value = mirrored.value_at(ask.arguments, parameter.path)
         name = parameter.header.decode().replace("mcp-param-", "Mcp-Param-")
         sent = headers.get(parameter.header)

@@ -52,34 +52,35 @@ class HttpApp(ServerApp):
         self._no_page = Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self.path or '/'}{beside}.")
         self._lite = None if settings is None else McpLiteEndpoint(engine, self._calls, self._bodies, settings)
         identify: tuple[Step, ...] = () if options.get("auth") is None else (self._admission.identify,)
-        to_endpoint = (self._check_sender, *identify)
+        check: Step = self._names.check if engine.rates is None else self._check_sender
+        to_endpoint = (check, *identify)
         self._mcp_place = Place(self._endpoint.serve, to_endpoint)
         if self._lite is not None:
             self._lite_place = Place(self._lite.serve, to_endpoint, self._lite.refusal, origins.ONLY_POST)
-        self._nowhere = Place(self._refuse_path, (self._check_sender,))
+        self._nowhere = Place(self._refuse_path, (check,))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        place = self._find_place(scope)
         headers: dict[bytes, bytes] = dict(scope["headers"])
         added = self._admission.begin(headers)
         if added:
             send = asgi.adding_headers(send, added)
-        scope, address = self._admission.locate(scope, headers)
-        await self._admission.turns.take(address)
-        place = self._find_place(scope)
+        scope, address, caller = self._admission.locate(scope, headers)
+        if not self._admission.turns.take_free():
+            await self._admission.turns.take(address)
         if place.steps and not self._engine.lifespan.started:
             await self._engine.lifespan.start()
-        challenge = self._admission.challenge
         exchange = Exchange(
             scope,
             headers,
             address,
-            self._admission.anonymous(address),
+            caller,
             scope["method"],
-            repeated_names(scope["headers"], headers),
+            frozenset() if len(headers) == len(scope["headers"]) else repeated_names(scope["headers"]),
             receive,
             send,
             self._quotas,
-            challenge,
+            self._admission.challenge,
             self._metrics,
             added,
         )
@@ -94,7 +95,8 @@ class HttpApp(ServerApp):
                     return
             await place.serve(exchange)
         finally:
-            exchange.close()
+            if exchange.held:
+                exchange.close()
 
     def _find_place(self, scope: Scope) -> Place:
         if scope["path"] == self.path:
@@ -115,7 +117,7 @@ class HttpApp(ServerApp):
             return Place(serve, (), methods=None)
         if page.for_any_host:
             return Place(serve, (self._admission.check_rate,), methods=None)
-        return Place(serve, (self._check_sender,))
+        return Place(serve, self._nowhere.steps)
 
     def drain(self) -> None:
         super().drain()
@@ -132,8 +134,8 @@ class HttpApp(ServerApp):
 
     async def _check_sender(self, exchange: Exchange) -> Failure | None:
         """Checks `Host`, `Origin` and the rate of the address, which counts whoever is refused, too."""
-        refused = self._names.check(exchange)
-        return refused if self._admission.rates is None else await self._admission.check_rate(exchange) or refused
+        refused = await self._names.check(exchange)
+        return await self._admission.check_rate(exchange) or refused
 
 
 def make_app(engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> ServerApp:

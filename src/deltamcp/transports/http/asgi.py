@@ -29,7 +29,8 @@ def adding_headers(send: Send, headers: HeaderList) -> Send:
 WHOLE_RESPONSE = "deltamcp.whole"
 """The key in the ASGI scope of the HTTP server's function that sends a JSON response at once, if it has one.
 
-The function takes the status, the body and further headers, and returns whether it sent the response.
+The function takes the status, the body and further headers; it returns what to await until the client has read of a
+large body, or None.
 """
 
 JSON_TYPE = (b"content-type", b"application/json")

@@ -8,11 +8,10 @@ era whose response has begun as an event stream: its events have ids, and the cl
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from deltamcp.calls.engine import Engine
 from deltamcp.calls.failures import encode_response
-from deltamcp.catalog.operation import Operation
 from deltamcp.dialects import versions
 from deltamcp.dialects.dialect import StatelessDialect
 from deltamcp.dialects.mirrored_headers import check_headers, check_parameter_headers
@@ -27,9 +26,10 @@ from deltamcp.transports.sessions.streams import FollowedStream, SubscriptionStr
 from deltamcp.transports.subscription import FOLLOWED_BYTES, FollowedPromises, Subscription
 from deltamcp.values import (
     Ask,
-    Caller,
+    CallTool,
     Failure,
     Listen,
+    Message,
     Notification,
     Outcome,
     Request,
@@ -80,40 +80,55 @@ class McpEndpoint:
             await exchange.refuse(refusal(message))
             return
         dialects = self._engine.dialects
-        dialect = dialects.find_stateless(message) if type(message) is Request else None
+        dialect = dialects.find_stateless(message) if isinstance(message, Request) else None
         if dialect is None and _is_modern_version(exchange.headers):
             dialect = dialects.newest
         if dialect is None:
             await self._in_sessions.answer(message, exchange)
-        elif type(message) is Request:
-            await self._answer(message, dialect, exchange)
-        elif isinstance(message, Notification):
+        elif not isinstance(message, Request):
+            await self._take_no_request(message, exchange)
+        else:
+            understood = self._check_headers(message, dialect.read(message, exchange.caller), exchange)
+            version = versions.MODERN[0]
+            if not isinstance(understood, Failure):
+                version, ask = understood[0].version, understood[1]
+                if isinstance(ask, Listen):
+                    await self._follow(await self._listen(message, dialect, version, ask, exchange), exchange, message)
+                    return
+            reply = HttpReply(exchange, exchange.accepts, self._engine.limits)
+            performing = self._calls.perform(understood, reply, message.id, exchange.caller.account)
+            await serve(reply, performing, functools.partial(_write, message, dialect, version))
+
+    # The modern era
+
+    async def _take_no_request(self, message: Message | list[Message], exchange: Exchange) -> None:
+        if isinstance(message, Notification):
             await asgi.respond_accepted(exchange.send)
         else:
             await exchange.refuse(refuse_message(message))
 
-    # The modern era
-
-    async def _answer(self, request: Request, dialect: StatelessDialect, exchange: Exchange) -> None:
-        visible = self._engine.catalog.view(exchange.caller.principal).operations
-        repeated = bool(exchange.repeated) and any(name.startswith(_MIRRORED) for name in exchange.repeated)
-        understood = _read(request, dialect, exchange.headers, repeated, exchange.caller, visible)
-        version, accepts = versions.MODERN[0], exchange.accepts
-        if not isinstance(understood, Failure):
-            version, ask = understood[0].version, understood[1]
-            if isinstance(ask, Listen):
-                absent = Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
-                listened = await self._listen(request, dialect, version, ask, exchange) if accepts.events else absent
-                await self._follow(listened, exchange, request)
-                return
-        reply = HttpReply(exchange, accepts, self._engine.limits)
-        performing = self._calls.perform(understood, reply, request.id, exchange.account)
-        await serve(reply, performing, functools.partial(_write, request, dialect, version))
+    def _check_headers(
+        self, request: Request, understood: tuple[Terms, Ask] | Failure, exchange: Exchange
+    ) -> tuple[Terms, Ask] | Failure:
+        """Returns what was understood, or why it is refused: headers say what the body says, each of them once."""
+        headers, repeated = exchange.headers, exchange.repeated
+        mismatch = check_headers(request, headers, bool(repeated) and any(map(_is_mirrored, repeated)))
+        if mismatch is not None:
+            return mismatch
+        if isinstance(understood, Failure) or not isinstance(understood[1], CallTool):
+            return understood
+        ask = understood[1]
+        operation = self._engine.catalog.view(exchange.caller.principal).operations.get(ask.name)
+        if operation is None or not operation.parameter_headers:
+            return understood
+        return check_parameter_headers(ask, headers, operation) or understood
 
     async def _listen(
         self, request: Request, dialect: StatelessDialect, version: str, ask: Listen, exchange: Exchange
     ) -> FollowedStream | Failure:
-        quotas, account, hub = exchange.quotas, exchange.account, self._engine.hub
+        if not exchange.accepts.events:
+            return Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
+        quotas, account, hub = exchange.quotas, exchange.caller.account, self._engine.hub
         accepted = await self._engine.accept_filter(ask.filter, exchange.caller)
         size = watched_bytes(accepted.uris) + FOLLOWED_BYTES * len(accepted.tokens) + 1
         if not quotas.watched.take(account, size):
@@ -181,29 +196,15 @@ class McpEndpoint:
         await asgi.end_events(send)
 
 
-def _read(
-    request: Request,
-    dialect: StatelessDialect,
-    headers: Headers,
-    has_repeated: bool,
-    caller: Caller,
-    visible: Mapping[str, Operation],
-) -> tuple[Terms, Ask] | Failure:
-    """Reads a request of the modern era, whose headers say what its body says, each of them once."""
-    mismatch = check_headers(request, headers, has_repeated)
-    if mismatch is not None:
-        return mismatch
-    understood = dialect.read(request, caller)
-    if isinstance(understood, Failure):
-        return understood
-    return check_parameter_headers(understood[1], headers, visible) or understood
-
-
 def _write(request: Request, dialect: StatelessDialect, version: str, outcome: Outcome) -> HttpAnswer:
     body = encode_response(dialect, request, outcome, version)
     if isinstance(outcome, Failure):
         return HttpAnswer(dialect.http_status(outcome), body, failure=outcome)
     return HttpAnswer(200, body)
+
+
+def _is_mirrored(name: bytes) -> bool:
+    return name.startswith(_MIRRORED)
 
 
 def _is_modern_version(headers: Headers) -> bool:

@@ -13,6 +13,7 @@ from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import run_with_hook
 from deltamcp.runtime.quota import Quota
 from deltamcp.transports.http import asgi
+from deltamcp.transports.http.asgi import PIECE_BYTES
 from deltamcp.transports.http.exchange import AcceptedTypes, Exchange, HttpAnswer, Write
 from deltamcp.transports.quota import SHUTTING_DOWN, TOO_MANY_CALLS, UNREAD
 from deltamcp.transports.sessions.session import HandshakeSession
@@ -249,8 +250,12 @@ async def serve(reply: WatchedChannel, performing: Awaitable[Outcome | None], wr
     if outcome is None:
         await reply.abandon()
         return
-    answer = _write_counted(reply.exchange, outcome, write)
-    reply.exchange.release()
+    answer = write(outcome)
+    exchange = reply.exchange
+    if len(answer.body) > PIECE_BYTES and not exchange.hold_response(len(answer.body)):
+        answer = write(UNREAD)
+    if exchange.held:
+        exchange.release_body()
     await reply.finish(answer)
 
 
@@ -260,10 +265,7 @@ async def respond(exchange: Exchange, performing: Awaitable[Outcome | None], wri
     It is None if the client has disconnected.
     """
     outcome = await performing
-    return None if outcome is None else _write_counted(exchange, outcome, write, in_batch=True)
-
-
-def _write_counted(exchange: Exchange, outcome: Outcome, write: Write, in_batch: bool = False) -> HttpAnswer:
-    """Writes an outcome, whose bytes count for the account; or that too many are unread."""
+    if outcome is None:
+        return None
     answer = write(outcome)
-    return answer if exchange.reserve(len(answer.body), in_batch) else write(UNREAD)
+    return answer if exchange.hold_response(len(answer.body)) else write(UNREAD)

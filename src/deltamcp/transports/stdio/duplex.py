@@ -114,7 +114,7 @@ class Duplex:
 
     def receive(self, body: bytes) -> None:
         """Handles one message from the client. It never raises."""
-        message = codecs.read(body, self._codec, self._engine.limits)
+        message = self._codec.read_messages(body, self._engine.limits)
         held = 0 if len(body) <= _SMALL_BYTES else estimate_memory(body)
         if isinstance(message, list):
             self._receive_batch(message, held // len(message))
