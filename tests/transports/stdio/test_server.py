@@ -91,7 +91,7 @@ async def test_the_responses_that_nobody_reads_wait_outside_the_buffer():
             message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
             os.write(writes, json.dumps(message).encode() + b"\n")
         async with asyncio.timeout(HANG_SECONDS):
-            while connection._duplex.in_flight < CALLS:  # noqa: ASYNC110
+            while len(connection._duplex.in_flight) < CALLS:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             go_on.set()
             received, largest = b"", 0

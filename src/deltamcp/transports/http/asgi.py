@@ -33,6 +33,12 @@ The function takes the status, the body and further headers; it returns what to 
 large body, or None.
 """
 
+WHOLE_BODY = "deltamcp.body"
+"""The key of the HTTP server's function that takes the body of a request if all of it has arrived.
+
+The function takes the most bytes that the body may have; it returns None if it has more, or if some are to come.
+"""
+
 JSON_TYPE = (b"content-type", b"application/json")
 CLOSE = (b"connection", b"close")
 

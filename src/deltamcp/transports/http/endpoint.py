@@ -8,7 +8,7 @@ era whose response has begun as an event stream: its events have ids, and the cl
 import asyncio
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from deltamcp.calls.engine import Engine
 from deltamcp.calls.failures import encode_response
@@ -36,7 +36,6 @@ from deltamcp.values import (
     Terms,
 )
 from deltamcp.wire import sse
-from deltamcp.wire.codecs import Codec
 
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
 _MIRRORED = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-param-")
@@ -52,11 +51,12 @@ class McpEndpoint:
         self._in_sessions = sessions
         self._closers: set[Callable[[], None]] = set()
 
-    async def serve(self, exchange: Exchange) -> None:
-        """Sends the response to a request."""
-        if exchange.method == "POST":
-            await self._post(exchange)
-        elif exchange.method not in ("GET", "DELETE") or _is_modern_version(exchange.headers):
+    def serve(self, exchange: Exchange) -> Awaitable[None]:
+        """Sends the response to a request. Await what it returns."""
+        return self._post(exchange) if exchange.method == "POST" else self._serve_other(exchange)
+
+    async def _serve_other(self, exchange: Exchange) -> None:
+        if exchange.method not in ("GET", "DELETE") or _is_modern_version(exchange.headers):
             wrong = Failure(Fault.WRONG_HTTP_METHOD, f"This endpoint does not take {exchange.method}; send POST.")
             await exchange.refuse(refusal(wrong))
         elif exchange.method == "GET":
@@ -75,7 +75,10 @@ class McpEndpoint:
 
     async def _post(self, exchange: Exchange) -> None:
         codec = choose_codecs(exchange)
-        message = await self._bodies.read(exchange, codec) if isinstance(codec, Codec) else codec
+        if isinstance(codec, Failure):
+            await exchange.refuse(refusal(codec))
+            return
+        message = self._bodies.read_arrived(exchange, codec) or await self._bodies.read(exchange, codec)
         if isinstance(message, Failure):
             await exchange.refuse(refusal(message))
             return

@@ -238,6 +238,15 @@ class BodyReader:
         self._limits = limits
         self._decoders = Threads(1)
 
+    def read_arrived(self, exchange: Exchange, codec: Codec) -> Message | list[Message] | None:
+        """Reads the message or batch of a small body that has arrived; returns None for any other, which `read` reads.
+
+        Nearly every body has come with its head.
+        """
+        take = exchange.scope.get(asgi.WHOLE_BODY)
+        body: bytes | None = None if take is None else take(_UNCOUNTED_BYTES)
+        return None if body is None else codec.read_messages(body, self._limits)
+
     def read(self, exchange: Exchange, codec: Codec) -> Awaitable[Message | list[Message] | Failure]:
         """Reads the message or batch of a body. Await what it returns."""
         return self._read(exchange, codec, codec.read_messages)

@@ -29,7 +29,7 @@ class AllowedNames:
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self._admitted: set[tuple[bytes | None, bytes | None]] = set()
 
-    async def check(self, exchange: Exchange) -> Failure | None:
+    def check(self, exchange: Exchange) -> Failure | None:
         """Returns a failure if the Host or the Origin is not allowed, else lets its pages read the response."""
         names = (exchange.headers.get(b"host"), exchange.headers.get(b"origin"))
         refused = None

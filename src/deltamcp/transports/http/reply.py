@@ -32,22 +32,21 @@ class WatchedChannel(Channel, abc.ABC):
     result of a function may wait for longer than the function took.
     """
 
-    __slots__ = ("_limits", "_task", "_watcher", "departed", "exchange", "fairness_key", "headers")
+    departed = False
+    """Whether the call was cancelled because the client disconnected."""
+    _task: asyncio.Task[Any] | None = None
+    _watcher: asyncio.Task[None] | None = None
 
     def __init__(self, exchange: Exchange, limits: Limits, fairness_key: Hashable = None) -> None:
         """Calls take turns by the account, unless there is another `fairness_key`."""
         self.exchange = exchange
         self.fairness_key = fairness_key or exchange.caller.account
         self.headers = exchange.headers
-        self.departed = False
-        """Whether the call was cancelled because the client disconnected."""
         self._limits = limits
-        self._task: asyncio.Task[Any] | None = None
-        self._watcher: asyncio.Task[None] | None = None
 
     @abc.abstractmethod
-    async def finish(self, response: HttpAnswer) -> None:
-        """Sends the response."""
+    def finish(self, response: HttpAnswer) -> Awaitable[None]:
+        """Sends the response. Await what it returns."""
 
     @abc.abstractmethod
     async def abandon(self) -> None:
@@ -82,18 +81,10 @@ class HttpReply(WatchedChannel):
     keep-alive comments.
     """
 
-    __slots__ = (
-        "_accepts",
-        "_detached",
-        "_keep_alive_task",
-        "_request",
-        "_send",
-        "_session",
-        "_started",
-        "_stream",
-        "_streams",
-        "_timer",
-    )
+    _stream: StoredStream | None = None
+    _started = False
+    _detached = False
+    _keep_alive_task: asyncio.Task[None] | None = None
 
     def __init__(
         self,
@@ -112,10 +103,6 @@ class HttpReply(WatchedChannel):
         self._session = session
         self._streams = streams
         self._request = request
-        self._stream: StoredStream | None = None
-        self._started = False
-        self._detached = False
-        self._keep_alive_task: asyncio.Task[None] | None = None
 
     # While the call waits
 
@@ -176,12 +163,14 @@ class HttpReply(WatchedChannel):
         self._detached = True
         await asgi.end_events(self._send)
 
-    async def finish(self, response: HttpAnswer) -> None:
+    def finish(self, response: HttpAnswer) -> Awaitable[None]:
         if self._started or (self._accepts.prefers_events and response.status == 200):
-            await self._send_message(response.body, response.instead and response.instead())
-            await self.abandon()
-        else:
-            await self.exchange.respond(response)
+            return self._send_last(response)
+        return self.exchange.respond(response)
+
+    async def _send_last(self, response: HttpAnswer) -> None:
+        await self._send_message(response.body, response.instead and response.instead())
+        await self.abandon()
 
     async def abandon(self) -> None:
         if self._stream is not None:
