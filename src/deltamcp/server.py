@@ -207,9 +207,9 @@ class DeltaServer:
         """The engine that every transport of this server passes requests to."""
         if self._engine is None:
             self._promise_runner = self._make_promise_runner()
-            self._engine = self._make_engine(self._store, self._state_keys, self._rate_limits)
-            self._engine.promise_queue = self._promise_runner
-            self._engine.pages = self.pages
+            self._engine = self._make_engine(
+                self._store, self._state_keys, self._rate_limits, self._promise_runner, self.pages
+            )
         return self._engine
 
     def _make_promise_runner(self) -> PromiseRunner:

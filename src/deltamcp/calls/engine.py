@@ -103,7 +103,15 @@ class Engine:
         store: SharedStore,
         state_keys: Sequence[bytes],
         rate_limits: RateLimits | None,
+        promise_queue: "PromiseQueue | None",
+        pages: Mapping[str, Callable[[Any], Any]],
     ) -> None:
+        """
+        Args:
+            promise_queue: Carries promised calls to workers; without one, every call runs while its client waits.
+            pages: Pages of the server itself beside its HTTP endpoint, by their paths: each is made for an
+                `Authenticator`, or None, and is an ASGI application.
+        """
         self.catalog = catalog
         self.info = info
         self.limits = limits
@@ -134,13 +142,9 @@ class Engine:
         )
         self.make_seal = functools.partial(Seal, state_keys)
         """Makes what encrypts with the server's state keys; its argument is the seconds for which that is valid."""
-        self.pages: Mapping[str, Callable[[Any], Any]] = {}
-        """Pages of the server itself beside its HTTP endpoint, by their paths: each is made for an `Authenticator`, or
-        None, and is an ASGI application."""
-        self.own_figures: Callable[[], Mapping[Key, float]] = dict
-        """Returns counters and gauges that the server itself keeps, for the page of metrics, which names them."""
-        self.promise_queue: PromiseQueue | None = None
-        """What carries promised calls to workers; without one, every call runs while its client waits."""
+        self.pages = pages
+        self._promise_queue = promise_queue
+        self._figures: list[Callable[[], Mapping[Key, float]]] = []
         disclosure_observers = DisclosureObservers(hooks.observers)
         self._meta_calls = MetaCalls(
             search,
@@ -168,13 +172,13 @@ class Engine:
     @functools.cached_property
     def promise_calls(self) -> "PromiseCalls | None":
         """What makes and serves promises; None if the server has no queue for them."""
-        if self.promise_queue is None:
+        if self._promise_queue is None:
             return None
         from deltamcp.calls.promise_calls import PromiseCalls
         from deltamcp.promises.promise_store import PromiseStore
 
         store = PromiseStore(self.store, self.info["name"], self.limits, self.replica)
-        calls = PromiseCalls(self._tool_calls, store, self.promise_queue, self.catalog, self.limits)
+        calls = PromiseCalls(self._tool_calls, store, self._promise_queue, self.catalog, self.limits)
         if self.store.shared:  # else promises end with this process
             self.lifespan.add_drainer(calls.drain)
         return calls
@@ -182,6 +186,14 @@ class Engine:
     def add_observer(self, observer: CallObserver) -> None:
         """Notifies one more observer of the calls that start from now on; it comes after the author's."""
         self._tool_calls.add_observer(observer)
+
+    def add_figures(self, read: Callable[[], Mapping[Key, float]]) -> None:
+        """Adds counters and gauges that the server itself keeps, which `read` returns, to the page of metrics."""
+        self._figures.append(read)
+
+    def own_figures(self) -> dict[Key, float]:
+        """Returns the counters and gauges that the server itself keeps; the page of metrics names them."""
+        return {key: figure for read in self._figures for key, figure in read().items()}
 
     def report_savings(self) -> None:
         """Has every result say in its `_meta` what it would have cost a model and does cost, from now on."""

@@ -17,6 +17,7 @@ from deltamcp.calls.rate_limits import RateBuckets
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import CONSENT_PREFIX, Answers, RequestState
 from deltamcp.calls.result_savings import SAVINGS_KEY, add_savings
+from deltamcp.calls.server_hooks import Origin
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.argument_problem import InvalidArgumentsError, problem_details
 from deltamcp.catalog.declared_arguments import undeclared_note
@@ -336,7 +337,8 @@ def _observe(
         call.label = f"{operation.id.partition('.')[0]}.{OWN_OPERATION}"
     observations = [Observation(call, observers)]
     origin = operation.origin
-    while origin is not None:  # to a mounted server's observers the operation has the id that it has there
+    while isinstance(origin, Origin):  # to a mounted server's observers the operation has the id that it has there
+        assert isinstance(origin.item, Operation), "an operation comes from one"
         mounted_call = ObservedCall(origin.item.id, True, ask.arguments, request)
         observations.append(Observation(mounted_call, _active(origin.hooks.observers)))
         origin = origin.item.origin

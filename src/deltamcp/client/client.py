@@ -20,7 +20,7 @@ from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.part_reader import PartReader
 from deltamcp.client.pending_call import PendingCall
-from deltamcp.client.reply import Reply, call_failed_error
+from deltamcp.client.reply import Reply
 from deltamcp.client.result_pages import ResultPages
 from deltamcp.client.target import Address, Endpoint, GrpcAddress, InProcessServer, Program, Target, parse_target
 from deltamcp.client.tool_caller import ToolCaller
@@ -87,8 +87,8 @@ class DeltaClient:
         self._calls = ToolCaller(
             self._connector, self._lists, self._parts, self._notifications, callbacks, options, self._max_bytes
         )
-        self._calls.read_value = self._value
         self._pages = ResultPages(self._calls, self._lists, self._parts, self._max_bytes)
+        self._calls.read_value = self._pages.value
         self._connector.on_reconnect = self._reset_after_reconnect
         self._connector.on_end = self._receive_end
 
@@ -229,12 +229,7 @@ class DeltaClient:
             ConnectionLostError: the connection broke; the text says whether the tool may have run.
             DeadlineError: the server did not answer in time.
         """
-        return await self._value(name, await self.call_tool(name, arguments))
-
-    async def _value(self, name: str, reply: Reply) -> JSON:
-        if reply.is_error:
-            raise call_failed_error(name, reply)
-        return await self._pages.value(reply)
+        return await self._pages.value(name, await self.call_tool(name, arguments))
 
     async def call_tool(
         self,

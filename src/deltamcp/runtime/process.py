@@ -43,10 +43,11 @@ def _configure_interpreter() -> None:
 def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
     """Runs a server until it ends, in uvloop's event loop where that is installed: calls take a third less time."""
     try:
-        from uvloop import new_event_loop
-    except ImportError:
-        from asyncio import new_event_loop
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        import uvloop
+    except ImportError:  # as on Windows
+        asyncio.run(main)
+        return
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)
 
 

@@ -58,7 +58,8 @@ class Codec(Struct, frozen=True):
         Raises:
             ValueError: the value contains something that JSON cannot express.
         """
-        return transcode(jsonrpc.encode_finite(value), self)
+        body = jsonrpc.encode_finite(value)
+        return body if self.write is jsonrpc.encode else self.write(jsonrpc.decode(body))
 
     def decode(self, body: bytes, limits: Limits = _DEFAULT_LIMITS) -> JSON:
         """Decodes a body.
