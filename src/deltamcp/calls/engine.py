@@ -238,10 +238,10 @@ class Engine:
     def _perform(
         self, ask: EngineAsk, terms: Terms, channel: Channel, request_id: RequestId
     ) -> Coroutine[Any, Any, Outcome]:
+        if isinstance(ask, CallTool):
+            return self._call_tool(ask, terms, channel, request_id)
         request = RequestContext(terms, self.catalog.view(terms.caller.principal), channel, request_id)
         match ask:
-            case CallTool():
-                return self._call_tool(ask, request)
             case ListItems():
                 return self._lists.list_items(ask, request)
             case Describe():
@@ -276,7 +276,10 @@ class Engine:
         kinds = self.capabilities.offered_kinds(requested.kinds, caller.principal)
         return Filter(kinds, requested.uris, tokens)
 
-    def _call_tool(self, ask: CallTool, request: RequestContext) -> Coroutine[Any, Any, Outcome]:
+    def _call_tool(
+        self, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
+    ) -> Coroutine[Any, Any, Outcome]:
+        request = RequestContext(terms, self.catalog.view(terms.caller.principal), channel, request_id)
         if request.view.withholds:
             refused = refuse_withheld((ask.name,), request)
             if refused is not None:
@@ -298,7 +301,7 @@ class Engine:
     async def _call_unknown(self, ask: CallTool, request: RequestContext) -> Outcome:
         """Refuses a call of a tool that is not known, unless its server is starting and then lists it."""
         if await self._await_start(ask.name, request) and ask.name in request.view.operations:
-            return await self._call_tool(ask, request)
+            return await self._call_tool(ask, request.terms, request.channel, request.request_id)
         unknown = await self._lists.unknown("tool", ask.name, request)
         self._tool_calls.observe_unknown(ask.name, request, unknown)
         return unknown

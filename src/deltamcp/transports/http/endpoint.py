@@ -14,7 +14,7 @@ from deltamcp.calls.engine import Engine
 from deltamcp.calls.failures import encode_response
 from deltamcp.dialects import versions
 from deltamcp.dialects.dialect import StatelessDialect
-from deltamcp.dialects.mirrored_headers import check_headers, check_parameter_headers
+from deltamcp.dialects.mirrored_headers import check_headers
 from deltamcp.errors import Fault
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Headers
@@ -25,20 +25,16 @@ from deltamcp.transports.sessions.shared_streams import watched_bytes
 from deltamcp.transports.sessions.streams import FollowedStream, SubscriptionStream
 from deltamcp.transports.subscription import FOLLOWED_BYTES, FollowedPromises, Subscription
 from deltamcp.values import (
-    Ask,
-    CallTool,
     Failure,
     Listen,
     Message,
     Notification,
     Outcome,
     Request,
-    Terms,
 )
 from deltamcp.wire import sse
 
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
-_MIRRORED = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-param-")
 
 
 class McpEndpoint:
@@ -91,7 +87,9 @@ class McpEndpoint:
         elif not isinstance(message, Request):
             await self._take_no_request(message, exchange)
         else:
-            understood = self._check_headers(message, dialect.read(message, exchange.caller), exchange)
+            understood = dialect.read(message, exchange.caller)
+            operations = self._engine.catalog.view(exchange.caller.principal).operations
+            understood = check_headers(message, understood, exchange.headers, exchange.repeated, operations)
             version = versions.MODERN[0]
             if not isinstance(understood, Failure):
                 version, ask = understood[0].version, understood[1]
@@ -109,22 +107,6 @@ class McpEndpoint:
             await asgi.respond_accepted(exchange.send)
         else:
             await exchange.refuse(refuse_message(message))
-
-    def _check_headers(
-        self, request: Request, understood: tuple[Terms, Ask] | Failure, exchange: Exchange
-    ) -> tuple[Terms, Ask] | Failure:
-        """Returns what was understood, or why it is refused: headers say what the body says, each of them once."""
-        headers, repeated = exchange.headers, exchange.repeated
-        mismatch = check_headers(request, headers, bool(repeated) and any(map(_is_mirrored, repeated)))
-        if mismatch is not None:
-            return mismatch
-        if isinstance(understood, Failure) or not isinstance(understood[1], CallTool):
-            return understood
-        ask = understood[1]
-        operation = self._engine.catalog.view(exchange.caller.principal).operations.get(ask.name)
-        if operation is None or not operation.parameter_headers:
-            return understood
-        return check_parameter_headers(ask, headers, operation) or understood
 
     async def _listen(
         self, request: Request, dialect: StatelessDialect, version: str, ask: Listen, exchange: Exchange
@@ -204,10 +186,6 @@ def _write(request: Request, dialect: StatelessDialect, version: str, outcome: O
     if isinstance(outcome, Failure):
         return HttpAnswer(dialect.http_status(outcome), body, failure=outcome)
     return HttpAnswer(200, body)
-
-
-def _is_mirrored(name: bytes) -> bool:
-    return name.startswith(_MIRRORED)
 
 
 def _is_modern_version(headers: Headers) -> bool:
