@@ -43,7 +43,8 @@ JSON_TYPE = (b"content-type", b"application/json")
 CLOSE = (b"connection", b"close")
 
 PIECE_BYTES = 64 * 1024
-"""A larger response or event is sent in pieces of this size, each when the client has read enough of those before."""
+"""A larger event is sent in pieces of this size, each when the client has read enough of those before; so is a larger
+response where the HTTP server has no way of its own."""
 _EVENTS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
