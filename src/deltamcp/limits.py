@@ -93,8 +93,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     much again of parts that generators have yielded, until their results are whole; further ones fail."""
 
     send_seconds: float = 30.0
-    """Time in which a client must read what is sent to it, at most 64 kB at once; then the server closes the
-    connection."""
+    """Time in which a client must read 64 kB of what is sent to it, or all; then the server closes the connection."""
 
     unsent_bytes: int = 1024 * 1024
     """Output that may wait for a client to read it: on stdio the server stops reading requests at the limit, over HTTP

@@ -1,6 +1,5 @@
 """`DeltaServer`: registers an author's functions as tools, resources and prompts, and serves them over transports."""
 
-import asyncio
 import contextlib
 import functools
 import logging
@@ -34,7 +33,7 @@ from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.lifespan import ServerLifespan
-from deltamcp.runtime.process import dedicate_process, keep_grpc_off_stderr, keep_grpc_out_of_forks
+from deltamcp.runtime.process import dedicate_process, keep_grpc_off_stderr, keep_grpc_out_of_forks, run_in_loop
 from deltamcp.runtime.seal import check_keys
 from deltamcp.runtime.stderr_log import take_unhandled_records, take_what_python_prints
 from deltamcp.runtime.watchdog import Watchdog
@@ -208,9 +207,9 @@ class DeltaServer:
         """The engine that every transport of this server passes requests to."""
         if self._engine is None:
             self._promise_runner = self._make_promise_runner()
-            self._engine = self._make_engine(self._store, self._state_keys, self._rate_limits)
-            self._engine.promise_queue = self._promise_runner
-            self._engine.pages = self.pages
+            self._engine = self._make_engine(
+                self._store, self._state_keys, self._rate_limits, self._promise_runner, self.pages
+            )
         return self._engine
 
     def _make_promise_runner(self) -> PromiseRunner:
@@ -521,7 +520,7 @@ class DeltaServer:
 
             if protocol not in DUPLEXES:
                 raise ConfigurationError(f'There is no protocol {protocol!r}; pick "mcp" or "mcp-lite".')
-            asyncio.run(serve(self.engine, take_streams(), protocol))
+            run_in_loop(serve(self.engine, take_streams(), protocol))
         elif transport == "http":
             from deltamcp.transports.http.server import make_server
 

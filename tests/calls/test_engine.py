@@ -27,20 +27,11 @@ def test_data_counts_towards_the_principal_or_else_the_address_or_else_the_conne
     assert (caller.principal, caller.conversation, caller.account) == (principal, conversation, account)
 
 
-def test_callers_without_a_name_are_made_once_for_each_address_and_are_few():
-    engine = DeltaServer("x").engine
-    assert engine.identify(ANONYMOUS, None, "10.0.0.1") is engine.identify(ANONYMOUS, None, "10.0.0.1")
-    for number in range(20_000):
-        engine.identify(ANONYMOUS, None, f"10.0.{number // 256}.{number % 256}")
-    assert len(engine._callers_by_address) <= 4096
-
-
 def test_an_address_of_any_length_is_kept_at_a_few_characters():
     engine = DeltaServer("x").engine
     first, second = (engine.identify(ANONYMOUS, None, "1" * 100_000 + end) for end in "ab")
     assert first.account != second.account
     assert max(len(caller.account) for caller in (first, second)) < 100
-    assert all(len(address) < 100 for address in engine._callers_by_address)
 
 
 NAMES = st.text("ab %2", max_size=6)

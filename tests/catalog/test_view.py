@@ -9,10 +9,12 @@ import pytest
 from deltamcp import ConfigurationError, Principal
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.dialects.mirrored_headers import check_parameter_headers
+from deltamcp.dialects.mirrored_headers import check_headers
+from deltamcp.dialects.modern import VERSION_KEY
 from deltamcp.errors import Fault
 from deltamcp.values import (
     ANONYMOUS,
+    LOCAL,
     Answer,
     Caller,
     CallTool,
@@ -22,6 +24,7 @@ from deltamcp.values import (
     ListItems,
     Page,
     ReadResource,
+    Request,
     Surface,
     Terms,
 )
@@ -34,9 +37,13 @@ def test_a_header_of_a_hidden_tool_is_not_asked_for():
     catalog = Catalog("x")
     schema = {"type": "object", "properties": {"tenant": {"type": "string", "x-mcp-header": "tenant"}}}
     catalog.add(make_operation("secret", scopes=["admin"], input_schema=schema))
-    ask = CallTool("secret", {"tenant": "a"})
-    assert check_parameter_headers(ask, {}, catalog.view().operations) is None
-    assert check_parameter_headers(ask, {}, catalog.view(Principal("ada", frozenset({"admin"}))).operations) is not None
+    params = {"name": "secret", "arguments": {"tenant": "a"}, "_meta": {VERSION_KEY: "2026-07-28"}}
+    headers = {b"mcp-protocol-version": b"2026-07-28", b"mcp-method": b"tools/call", b"mcp-name": b"secret"}
+    understood = Terms(Era.MODERN, "2026-07-28", {}, {}, {}), CallTool("secret", {"tenant": "a"})
+    for principal, is_refused in ((LOCAL, False), (Principal("ada", frozenset({"admin"})), True)):
+        operations = catalog.view(principal).operations
+        found = check_headers(Request(1, "tools/call", params), understood, headers, (), operations)
+        assert isinstance(found, Failure) is is_refused
 
 
 def test_a_replacement_that_fails_leaves_no_trace():

@@ -41,7 +41,7 @@ class Clock:
 
 def make_stored(kept: KeptResults | None) -> StoredResults:
     stored = StoredResults(MemoryStore(), Limits(), "server", "server", "continue")
-    stored.kept = kept
+    stored.keep(kept, "")
     return stored
 
 

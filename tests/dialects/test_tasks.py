@@ -26,6 +26,7 @@ from deltamcp.values import (
     CallTool,
     CancelPromise,
     Done,
+    Era,
     ErrorInfo,
     Failure,
     Filter,
@@ -44,6 +45,7 @@ from deltamcp.values import (
     Request,
     ResourceRequired,
     ResultShape,
+    Terms,
     Text,
     ToolResult,
 )
@@ -331,10 +333,11 @@ def test_a_subscription_to_tasks_needs_the_extension():
 def test_the_header_mcp_name_repeats_the_task_id_if_it_is_there(method):
     request = Request(1, method, {"taskId": "t", "_meta": {"io.modelcontextprotocol/protocolVersion": NEW}})
     headers = {b"mcp-protocol-version": NEW.encode(), b"mcp-method": method.encode()}
+    understood = Terms(Era.MODERN, NEW, {}, {}, {}), GetPromise("t")
     for right in ({b"mcp-name": b"t"}, {}):
-        assert check_headers(request, {**headers, **right}, False) is None
-    refused = check_headers(request, {**headers, b"mcp-name": b"u"}, False)
-    assert refused is not None
+        assert check_headers(request, understood, {**headers, **right}, (), {}) is understood
+    refused = check_headers(request, understood, {**headers, b"mcp-name": b"u"}, (), {})
+    assert isinstance(refused, Failure)
     assert refused.fault is Fault.HEADER_MISMATCH
 
 

@@ -63,7 +63,7 @@ class TaskQueue:
 def queue_for(server: DeltaServer) -> TaskQueue:
     """Gives a server a queue."""
     queue = TaskQueue(server)
-    server.engine.promise_queue = queue
+    server.engine._promise_queue = queue
     return queue
 
 

@@ -13,6 +13,8 @@ class RawLink:
 
     def __init__(self, engine: Engine, duplex: type[Duplex] = Duplex) -> None:
         self._inbox: asyncio.Queue[bytes] = asyncio.Queue()
+        self.writable = asyncio.Event()
+        self.writable.set()  # the queue takes any number of messages
         self._duplex = duplex(engine, self)
 
     def send(self, message: bytes) -> None:
@@ -29,8 +31,7 @@ class RawLink:
     def write(self, message: bytes) -> None:
         self._inbox.put_nowait(message)
 
-    async def wait_writable(self) -> None:
-        """The queue takes any number of messages."""
+    async def wait_writable(self) -> None: ...
 
     def request_finished(self) -> None: ...
 

@@ -146,7 +146,7 @@ async def test_clients_behind_a_proxy_have_accounts_of_their_own():
 
 
 async def record(exchange: Any, accounts: list[str]) -> None:
-    accounts.append(exchange.account)
+    accounts.append(exchange.caller.account)
 
 
 @pytest.mark.parametrize(("proxies", "open_connections"), [([], 2), (["127.0.0.1"], 8)])

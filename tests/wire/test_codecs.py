@@ -174,7 +174,7 @@ def test_any_bytes_are_read_or_refused(codec: Codec, body):
         value = codec.decode(body)
     except ValueError as error:
         assert str(error).startswith(("The message ", "A message ")) and str(error).endswith(".")
-        assert isinstance(codecs.read(body, codec, LIMITS), Malformed)
+        assert isinstance(codec.read_messages(body, LIMITS), Malformed)
     else:
         assert codec.decode(codec.encode(value)) == value
 
@@ -183,7 +183,7 @@ def test_any_bytes_are_read_or_refused(codec: Codec, body):
 @given(message=messages, cut=st.integers(0, 400), piece=st.binary(max_size=3))
 def test_a_broken_message_is_refused_or_another_message(codec: Codec, message, cut, piece):
     body = codec.encode(message)
-    codecs.read(body[:cut] + piece + body[cut + len(piece) :], codec, LIMITS)
+    codec.read_messages(body[:cut] + piece + body[cut + len(piece) :], LIMITS)
     with pytest.raises(ValueError):
         codec.decode(body[: min(cut, len(body) - 1)])
 
@@ -191,7 +191,7 @@ def test_a_broken_message_is_refused_or_another_message(codec: Codec, message, c
 @every_codec
 @given(message=messages)
 def test_a_request_is_read_as_from_json(codec: Codec, message):
-    assert codecs.read(codec.encode(message), codec, LIMITS) == jsonrpc.read(jsonrpc.encode(message), LIMITS)
+    assert codec.read_messages(codec.encode(message), LIMITS) == jsonrpc.read(jsonrpc.encode(message), LIMITS)
 
 
 @every_codec
@@ -217,7 +217,7 @@ def test_a_request_is_read_as_from_json(codec: Codec, message):
     ],
 )
 def test_the_rules_of_json_rpc_are_the_same(codec: Codec, message):
-    assert codecs.read(codec.encode(message), codec, LIMITS) == jsonrpc.read(jsonrpc.encode(message), LIMITS)
+    assert codec.read_messages(codec.encode(message), LIMITS) == jsonrpc.read(jsonrpc.encode(message), LIMITS)
 
 
 @every_codec
@@ -228,7 +228,7 @@ def test_the_nesting_limit_is_the_same(codec: Codec, levels):
     if codec is CBOR_CODEC:
         body = cbor2.dumps({"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"a": 0}})[:-1]
         body += b"\x81" * (levels - 1) + b"\x80"
-    message = codecs.read(body, codec, LIMITS)
+    message = codec.read_messages(body, LIMITS)
     assert isinstance(message, Request) == (levels + 2 <= LIMITS.depth)
     if isinstance(message, Malformed):
         assert message.id == 1
@@ -245,12 +245,12 @@ CALL_WITH_ODDITIES = (
 
 
 def test_a_request_of_cbor_x_is_read():
-    assert codecs.read(bytes.fromhex(REQUEST), CBOR_CODEC, LIMITS) == Request(1, "tools/list", {})
+    assert CBOR_CODEC.read_messages(bytes.fromhex(REQUEST), LIMITS) == Request(1, "tools/list", {})
 
 
 def test_what_a_javascript_peer_cannot_say_in_json_is_read_as_what_it_would_have_said():
     arguments = {"a": 1, "b": 4294967296, "tags": ["x", None], "at": "2023-11-14T22:13:20.123Z"}
-    message = codecs.read(bytes.fromhex(CALL_WITH_ODDITIES), CBOR_CODEC, LIMITS)
+    message = CBOR_CODEC.read_messages(bytes.fromhex(CALL_WITH_ODDITIES), LIMITS)
     assert isinstance(message, Request)
     assert is_same(message.params, {"name": "add", "arguments": arguments})
 
@@ -731,4 +731,4 @@ async def test_a_plain_client_that_offers_encodings_keeps_json(server):
 
 def test_a_notification_with_an_undefined_id_is_one():
     body = cbor2.dumps({"jsonrpc": "2.0", "method": "n", "id": cbor2.undefined})
-    assert codecs.read(body, CBOR_CODEC, LIMITS) == Notification("n", {})
+    assert CBOR_CODEC.read_messages(body, LIMITS) == Notification("n", {})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.values import Malformed, Request
-from deltamcp.wire import cbor, codecs, jsonrpc
+from deltamcp.wire import cbor, jsonrpc
 from deltamcp.wire.codecs import CBOR_CODEC, CODECS, COMPACT_CODEC, JSON_CODEC, Codec
 from deltamcp.wire.lines import LineReader
 from deltamcp.wire.message_bounds import MAX_DIGITS, MessageBoundError, check_json, estimate_memory
@@ -136,7 +136,7 @@ TOO_MANY = [b"[]", b"{}", b"1", b'""', b'{"a":1}', b"[[[]]]", b'"\\u0061"', b'{"
 @pytest.mark.parametrize("codec", [JSON_CODEC, COMPACT_CODEC], ids=["json", "compact"])
 def test_too_many_values_are_refused_before_json_is_decoded(undecoded, codec, item):
     body = json.dumps(call("?")).encode().replace(b'"?"', b"[" + b",".join([item] * LIMITS.values) + b"]")
-    refusal = codecs.read(body, codec, LIMITS)
+    refusal = codec.read_messages(body, LIMITS)
     assert isinstance(refusal, Malformed) and (refusal.fault, refusal.id) == (Fault.TOO_LARGE, 7)
     assert "at most 100000 values" in refusal.reason
 
@@ -177,7 +177,7 @@ def test_cbor_is_decoded_up_to_the_limit(monkeypatch, item, definite):
     monkeypatch.setattr(cbor._CborReader, "read_item", counted)
     head = b"\x9a" + (200_000).to_bytes(4, "big") if definite else b"\x9f"
     body = CBOR_HEAD + head + bytes.fromhex(item) * 200_000 + (b"" if definite else b"\xff")
-    refusal = codecs.read(body, CBOR_CODEC, Limits(values=1000))
+    refusal = CBOR_CODEC.read_messages(body, Limits(values=1000))
     assert isinstance(refusal, Malformed) and (refusal.fault, refusal.id) == (Fault.TOO_LARGE, 7)
     assert reads < (50 if definite else 1020)
 
@@ -197,7 +197,7 @@ def test_what_json_accepts_cbor_accepts_within_twice_the_limit(value):
 def test_an_integer_may_have_so_many_digits(codec: Codec):
     largest = 10 ** (MAX_DIGITS - 1)
     assert codec.decode(codec.encode([largest, -largest])) == [largest, -largest]
-    refusal = codecs.read(codec.encode(call(10 ** (MAX_DIGITS + 2))), codec, LIMITS)
+    refusal = codec.read_messages(codec.encode(call(10 ** (MAX_DIGITS + 2))), LIMITS)
     assert isinstance(refusal, Malformed) and refusal.id == 7
     assert "more than 1300 digits" in refusal.reason
 
@@ -256,7 +256,7 @@ def test_deep_nesting_is_refused_with_the_id(codec: Codec):
     value: list[Any] = []
     for _ in range(200):
         value = [value]
-    refusal = codecs.read(codec.encode(call(value)), codec, LIMITS)
+    refusal = codec.read_messages(codec.encode(call(value)), LIMITS)
     assert isinstance(refusal, Malformed) and (refusal.fault, refusal.id) == (Fault.PARSE, 7)
     assert "nested deeper than 128" in refusal.reason
 

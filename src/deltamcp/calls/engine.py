@@ -83,8 +83,6 @@ if TYPE_CHECKING:
     from deltamcp.calls.promise_calls import PromiseCalls
     from deltamcp.promises.promise_store import PromiseQueue
 
-_CACHED_CALLERS = 4096
-"""The number of addresses whose callers are kept, so that most requests need not make one."""
 _ADDRESS_CHARS = 64
 
 
@@ -105,7 +103,15 @@ class Engine:
         store: SharedStore,
         state_keys: Sequence[bytes],
         rate_limits: RateLimits | None,
+        promise_queue: "PromiseQueue | None",
+        pages: Mapping[str, Callable[[Any], Any]],
     ) -> None:
+        """
+        Args:
+            promise_queue: Carries promised calls to workers; without one, every call runs while its client waits.
+            pages: Pages of the server itself beside its HTTP endpoint, by their paths: each is made for an
+                `Authenticator`, or None, and is an ASGI application.
+        """
         self.catalog = catalog
         self.info = info
         self.limits = limits
@@ -118,7 +124,6 @@ class Engine:
         self.lifespan = hooks.lifespan
         self.local_sessions = LocalSessions()
         self.rates = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
-        self._callers_by_address: dict[str, Caller] = {}
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
         self.stored_results = stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
         continuation = Continuation(stored, computations)
@@ -137,13 +142,9 @@ class Engine:
         )
         self.make_seal = functools.partial(Seal, state_keys)
         """Makes what encrypts with the server's state keys; its argument is the seconds for which that is valid."""
-        self.pages: Mapping[str, Callable[[Any], Any]] = {}
-        """Pages of the server itself beside its HTTP endpoint, by their paths: each is made for an `Authenticator`, or
-        None, and is an ASGI application."""
-        self.own_figures: Callable[[], Mapping[Key, float]] = dict
-        """Returns counters and gauges that the server itself keeps, for the page of metrics, which names them."""
-        self.promise_queue: PromiseQueue | None = None
-        """What carries promised calls to workers; without one, every call runs while its client waits."""
+        self.pages = pages
+        self._promise_queue = promise_queue
+        self._figures: list[Callable[[], Mapping[Key, float]]] = []
         disclosure_observers = DisclosureObservers(hooks.observers)
         self._meta_calls = MetaCalls(
             search,
@@ -171,13 +172,13 @@ class Engine:
     @functools.cached_property
     def promise_calls(self) -> "PromiseCalls | None":
         """What makes and serves promises; None if the server has no queue for them."""
-        if self.promise_queue is None:
+        if self._promise_queue is None:
             return None
         from deltamcp.calls.promise_calls import PromiseCalls
         from deltamcp.promises.promise_store import PromiseStore
 
         store = PromiseStore(self.store, self.info["name"], self.limits, self.replica)
-        calls = PromiseCalls(self._tool_calls, store, self.promise_queue, self.catalog, self.limits)
+        calls = PromiseCalls(self._tool_calls, store, self._promise_queue, self.catalog, self.limits)
         if self.store.shared:  # else promises end with this process
             self.lifespan.add_drainer(calls.drain)
         return calls
@@ -186,9 +187,17 @@ class Engine:
         """Notifies one more observer of the calls that start from now on; it comes after the author's."""
         self._tool_calls.add_observer(observer)
 
+    def add_figures(self, read: Callable[[], Mapping[Key, float]]) -> None:
+        """Adds counters and gauges that the server itself keeps, which `read` returns, to the page of metrics."""
+        self._figures.append(read)
+
+    def own_figures(self) -> dict[Key, float]:
+        """Returns the counters and gauges that the server itself keeps; the page of metrics names them."""
+        return {key: figure for read in self._figures for key, figure in read().items()}
+
     def report_savings(self) -> None:
         """Has every result say in its `_meta` what it would have cost a model and does cost, from now on."""
-        self._tool_calls.reports_savings = True
+        self._tool_calls.report_savings()
 
     def identify(
         self, principal: Principal, conversation: str | None = None, address: str = "", opener: str = ""
@@ -198,23 +207,14 @@ class Engine:
         What the caller stores counts towards its principal, if that is known; else towards its address, of a session
         the account that opened it, `opener`; over stdio and in memory towards the connection.
         """
-        if principal is ANONYMOUS and conversation is None:
-            return self._callers_by_address.get(address) or self._identify_address(address)
+        if len(address) > _ADDRESS_CHARS:  # behind a proxy it may be any text
+            address = hashlib.sha256(address.encode(errors="surrogatepass")).hexdigest()
         if principal.key == ANONYMOUS.key or principal is LOCAL:
             account = opener or (f"address {address}" if conversation is None else f"conversation {conversation}")
             # Other processes that use the same store are the local principal too.
             shares = principal is not LOCAL or not self.store.private
             return Caller(principal, conversation, shares, account)
         return Caller(principal, conversation, False, f"principal {principal.key}")
-
-    def _identify_address(self, address: str) -> Caller:
-        if len(address) > _ADDRESS_CHARS:  # behind a proxy it may be any text
-            address = hashlib.sha256(address.encode(errors="surrogatepass")).hexdigest()
-        if len(self._callers_by_address) >= _CACHED_CALLERS:
-            self._callers_by_address.clear()
-        caller = Caller(ANONYMOUS, None, True, f"address {address}")
-        self._callers_by_address[address] = caller
-        return caller
 
     def perform(
         self, ask: EngineAsk, terms: Terms, channel: Channel, request_id: RequestId
@@ -238,10 +238,10 @@ class Engine:
     def _perform(
         self, ask: EngineAsk, terms: Terms, channel: Channel, request_id: RequestId
     ) -> Coroutine[Any, Any, Outcome]:
+        if isinstance(ask, CallTool):
+            return self._call_tool(ask, terms, channel, request_id)
         request = RequestContext(terms, self.catalog.view(terms.caller.principal), channel, request_id)
         match ask:
-            case CallTool():
-                return self._call_tool(ask, request)
             case ListItems():
                 return self._lists.list_items(ask, request)
             case Describe():
@@ -276,7 +276,10 @@ class Engine:
         kinds = self.capabilities.offered_kinds(requested.kinds, caller.principal)
         return Filter(kinds, requested.uris, tokens)
 
-    def _call_tool(self, ask: CallTool, request: RequestContext) -> Coroutine[Any, Any, Outcome]:
+    def _call_tool(
+        self, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
+    ) -> Coroutine[Any, Any, Outcome]:
+        request = RequestContext(terms, self.catalog.view(terms.caller.principal), channel, request_id)
         if request.view.withholds:
             refused = refuse_withheld((ask.name,), request)
             if refused is not None:
@@ -298,7 +301,7 @@ class Engine:
     async def _call_unknown(self, ask: CallTool, request: RequestContext) -> Outcome:
         """Refuses a call of a tool that is not known, unless its server is starting and then lists it."""
         if await self._await_start(ask.name, request) and ask.name in request.view.operations:
-            return await self._call_tool(ask, request)
+            return await self._call_tool(ask, request.terms, request.channel, request.request_id)
         unknown = await self._lists.unknown("tool", ask.name, request)
         self._tool_calls.observe_unknown(ask.name, request, unknown)
         return unknown

@@ -32,7 +32,7 @@ class Origin(NamedTuple):
 
 def mount_chain(item: Item, hooks: ServerHooks) -> Iterator[Origin]:
     """Yields the item as each server on the way to its own has it, with that server's hooks; the outermost first."""
-    origin: Origin | None = Origin(item, hooks)
-    while origin is not None:
+    origin: object | None = Origin(item, hooks)
+    while isinstance(origin, Origin):
         yield origin
         origin = origin.item.origin

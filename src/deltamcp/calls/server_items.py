@@ -104,8 +104,8 @@ class ServerItems:
     ) -> Operation | Resource | Prompt | None:
         """Returns what has this name if it was made from this item of a mounted server."""
         mounted = self._catalog.get(kind, name)
-        is_made_from_item = mounted is not None and mounted.origin is not None and mounted.origin.item is item
-        return mounted if is_made_from_item else None
+        origin = None if mounted is None else mounted.origin
+        return mounted if isinstance(origin, Origin) and origin.item is item else None
 
     def replace_operations(self, old_names: list[str], operations: list[Operation]) -> None:
         """Removes some operations and adds others, also where this is mounted; on an error nothing changes anywhere.

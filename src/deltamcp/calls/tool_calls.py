@@ -1,8 +1,9 @@
-"""Calls of operations. A call has these steps, from top to bottom: prepare, run, deliver, map errors."""
+"""Calls of operations: prepare, then run and deliver, or map an error to an outcome."""
 
 import asyncio
+import operator
 import time
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from deltamcp.calls.rate_limits import RateBuckets
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import CONSENT_PREFIX, Answers, RequestState
 from deltamcp.calls.result_savings import SAVINGS_KEY, add_savings
+from deltamcp.calls.server_hooks import Origin
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.argument_problem import InvalidArgumentsError, problem_details
 from deltamcp.catalog.declared_arguments import undeclared_note
@@ -60,6 +62,8 @@ from deltamcp.values import (
     ToolResult,
 )
 from deltamcp.wire import jsonrpc
+
+_is_active = operator.attrgetter("is_active")
 
 OWN_OPERATION = "(own)"
 """Stands in place of an operation that only some are offered, after its category, in figures that others may see."""
@@ -111,38 +115,56 @@ class ToolCalls:
         self._held = held
         self._observers = tuple(observers)
         self._rates = rates if rates is not None and rates.limits_tools else None
-        self.reports_savings = False
-        """Whether every result says what it would have cost, and costs, also to clients that do not ask."""
+        self._reports_savings = False
 
     def add_observer(self, observer: CallObserver) -> None:
         """Notifies one more observer, the last."""
         self._observers = (*self._observers, observer)
 
-    def call(
-        self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
-    ) -> Coroutine[Any, Any, Outcome]:
-        """Calls an operation; `override` is what a meta-tool that runs it says of its result. Await what it returns."""
-        active = [observer for observer in self._observers if observer.is_active]
-        if active or operation.origin is not None:
-            return self._call_observed(operation, ask, request, override, active)
-        return self._call(operation, ask, request, override, ())
+    def report_savings(self) -> None:
+        """Has every result say what it would have cost, and costs, also to clients that do not ask."""
+        self._reports_savings = True
 
-    async def _call_observed(
-        self,
-        operation: Operation,
-        ask: CallTool,
-        request: RequestContext,
-        override: ResultOverride | None,
-        observers: list[CallObserver],
+    async def call(
+        self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
     ) -> Outcome:
-        observations = _observe(operation, ask, request, observers)
-        outcome = None
+        """Calls an operation; `override` is what a meta-tool that runs it says of its result."""
+        active = _active(self._observers)
+        observations = _observe(operation, ask, request, active) if active or operation.origin is not None else ()
+        outcome: Outcome | None = None
         try:
-            outcome = await self._call(operation, ask, request, override, observations)
+            call = await self._prepare(operation, ask, request, override)
+            if not isinstance(call, PreparedCall):
+                outcome = call
+                return outcome
+            try:
+                delivered, account = call.delivery_request, request.terms.caller.account
+                is_computed = delivered.policy is not None or request.terms.result_shape is ResultShape.DELTA_MCP
+                if is_computed and self._held.must_wait(account):
+                    await self._held.take_turn(account, returned=False)
+                if operation.is_direct and not self._runner.has_middleware and operation.origin is None:
+                    value = await run_with_hook(operation.function(**call.arguments), call.deadline)
+                else:
+                    value = await self._run(call)
+                for observation in observations:
+                    observation.call.value = value
+                if is_computed and self._held.must_wait(account):
+                    await self._held.take_turn(account, returned=True)
+                result = await call.delivery.deliver(value, delivered)
+                if call.note or delivered.policy is not None or not delivered.is_flat:
+                    result = _add_notes(result, call, value)
+                if self._reports_savings or SAVINGS_KEY in request.terms.meta:
+                    result = await add_savings(value, result)
+                sealed = None if request.session is None else request.session.sealed
+                if sealed is not None and isinstance(result, ToolResult):
+                    result = replace(result, meta={**(result.meta or {}), SESSION_CONTEXT_KEY: sealed})
+                outcome = Answer(result)
+            except BaseException as error:
+                outcome = self._map_error(error, call)
+            return outcome
         finally:
             for observation in reversed(observations):
                 observation.finish(outcome)
-        return outcome
 
     async def check(
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
@@ -186,37 +208,6 @@ class ToolCalls:
             shown = cut(name, _NAME_CHARS) if isinstance(name, str) else value_excerpt(name)
             Observation(ObservedCall(shown, False, {}, request), observers).finish(outcome)
 
-    async def _call(
-        self,
-        operation: Operation,
-        ask: CallTool,
-        request: RequestContext,
-        override: ResultOverride | None,
-        observations: Sequence[Observation],
-    ) -> Outcome:
-        call = await self._prepare(operation, ask, request, override)
-        if not isinstance(call, PreparedCall):
-            return call
-        account = request.terms.caller.account
-        is_computed = call.delivery_request.is_computed
-        try:
-            if is_computed and self._held.must_wait(account):
-                await self._held.take_turn(account, returned=False)
-            value = await self._run(call)
-            for observation in observations:
-                observation.call.value = value
-            if is_computed and self._held.must_wait(account):
-                await self._held.take_turn(account, returned=True)
-            result = _add_notes(await call.delivery.deliver(value, call.delivery_request), call, value)
-            if self.reports_savings or SAVINGS_KEY in request.terms.meta:
-                result = await add_savings(value, result)
-            sealed = None if request.session is None else request.session.sealed
-            if sealed is not None and isinstance(result, ToolResult):
-                result = replace(result, meta={**(result.meta or {}), SESSION_CONTEXT_KEY: sealed})
-            return Answer(result)
-        except BaseException as error:
-            return self._map_error(error, call)
-
     # Prepare
 
     async def _prepare(
@@ -245,8 +236,8 @@ class ToolCalls:
                 sent_arguments, policy = take_root(operation, policy, sent_arguments)
                 await self._changes.accept_root(policy.pack_root, terms.caller)
             sent_arguments, page = delivery.read_page(operation, sent_arguments, policy)
-            arguments = operation.bind(sent_arguments)
             undeclared = operation.undeclared_arguments(sent_arguments)
+            arguments = operation.bind(sent_arguments)
         except UsageError as error:
             return Answer(server_error(str(error), ToolErrorCode.INVALID_PARAMS))
         except MissingScopesError as error:
@@ -284,9 +275,8 @@ class ToolCalls:
     # Run
 
     def _run(self, call: PreparedCall) -> Awaitable[Any]:
+        """Runs a function that needs more than its arguments."""
         operation = call.delivery_request.operation
-        if operation.is_direct and not self._runner.has_middleware and operation.origin is None:
-            return run_with_hook(operation.function(**call.arguments), call.deadline)
         return self._runner.run_call(
             operation,
             call.delivery_request.arguments,
@@ -342,14 +332,15 @@ class ToolCalls:
 
 
 def _observe(
-    operation: Operation, ask: CallTool, request: RequestContext, observers: list[CallObserver]
+    operation: Operation, ask: CallTool, request: RequestContext, observers: Sequence[CallObserver]
 ) -> list[Observation]:
     call = ObservedCall(operation.id, True, ask.arguments, request)
     if operation.is_own:
         call.label = f"{operation.id.partition('.')[0]}.{OWN_OPERATION}"
     observations = [Observation(call, observers)]
     origin = operation.origin
-    while origin is not None:  # to a mounted server's observers the operation has the id that it has there
+    while isinstance(origin, Origin):  # to a mounted server's observers the operation has the id that it has there
+        assert isinstance(origin.item, Operation), "an operation comes from one"
         mounted_call = ObservedCall(origin.item.id, True, ask.arguments, request)
         observations.append(Observation(mounted_call, _active(origin.hooks.observers)))
         origin = origin.item.origin
@@ -357,7 +348,7 @@ def _observe(
 
 
 def _active(observers: Sequence[CallObserver]) -> list[CallObserver]:
-    return [observer for observer in observers if observer.is_active]
+    return list(filter(_is_active, observers))
 
 
 def _add_notes(result: ToolResult | RawResult, call: PreparedCall, value: Any) -> ToolResult | RawResult:

@@ -89,6 +89,21 @@ class Catalog:
         self._promises = -1, False
         """Whether an operation may answer with a promise, in a version of the catalogue."""
 
+    def ask_upstreams(
+        self,
+        find_mentioned: Callable[[str, Principal], Resource | None],
+        find_unlisted: Callable[[str, Principal], Resource | None],
+        notices: Callable[[Principal], ServerNotices],
+        await_start: Callable[[str, Principal], Awaitable[bool]] | None = None,
+    ) -> None:
+        """Has the catalogue ask about what servers behind this one have beside its items; see the attributes."""
+        self.find_mentioned, self.find_unlisted = find_mentioned, find_unlisted
+        self.notices, self.await_start = notices, await_start
+
+    def keep_content_lines(self, lines: MutableMapping[str, str]) -> None:
+        """Keeps the lines that summarize what is registered in `lines`, which may have some already."""
+        self.content_lines = lines
+
     def add(self, item: Operation | Resource | Prompt) -> Kind:
         """Registers an item and returns the kind of list it belongs to.
 

@@ -18,7 +18,7 @@ class Completer:
             ConfigurationError: the function takes neither one nor two parameters.
         """
         self.function = function
-        self.origin: Any = None
+        self.origin: object | None = None
         """Where the completion was registered, if its server is mounted."""
         self.function_shape = inspect_function(function, context_type)
         fields = self.function_shape.named_fields()

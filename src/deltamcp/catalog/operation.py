@@ -168,7 +168,7 @@ class Operation:
         self._options = options
         self._by_name = by_name
         self._declared = declared
-        self.origin: Any = None
+        self.origin: object | None = None
         """Where the operation was registered, if its server is mounted."""
         self.is_own = False
         """Whether it is offered only to principals that an upstream lists it to, so that figures do not name it."""

@@ -36,7 +36,7 @@ class Prompt:
 
         self.signature = Signature(function, context_type)
         self.function_shape = self.signature.function_shape
-        self.origin: Any = None
+        self.origin: object | None = None
         """Where the prompt was registered, if its server is mounted."""
         parts = {
             "name": self.name,

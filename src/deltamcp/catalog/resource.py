@@ -69,7 +69,7 @@ class Resource:
 
         self.signature = Signature(function, context_type)
         self.function_shape = self.signature.function_shape
-        self.origin: Any = None
+        self.origin: object | None = None
         """Where the resource was registered, if its server is mounted."""
         variables = set(self.template.names) if isinstance(self.template, UriTemplate) else set()
         if not set(self.signature.required) <= variables or not variables <= set(self.signature.names):

@@ -94,8 +94,8 @@ class DeltaClient:
         self._calls = ToolCaller(
             self._connector, self._lists, self._parts, self._notifications, callbacks, options, self._max_bytes
         )
-        self._calls.read_value = self._value
         self._pages = ResultPages(self._calls, self._lists, self._parts, self._max_bytes)
+        self._calls.read_value = self._pages.value
         self._connector.on_reconnect = self._reset_after_reconnect
         self._connector.on_end = self._receive_end
 
@@ -248,18 +248,13 @@ class DeltaClient:
         own = await self._calls.own_arguments(name, given) if given else {}
         query: Any = {key: value for key, value in given.items() if key not in own and value is not None}
         if not query:
-            return await self._value(name, await self.call_tool(name, {**arguments, **own}))
+            return await self._pages.value(name, await self.call_tool(name, {**arguments, **own}))
         selected = await self.call_tool(name, {**arguments, **own}, want=_ALL_OF_IT, **query)
         if selected.is_error:
             raise call_failed_error(name, selected)
         if selected.selects_nothing:
             raise ArgumentsError(f"{name}: {' '.join(selected.texts[1:])}")
         return selected.value if selected.is_selection else selected
-
-    async def _value(self, name: str, reply: Reply) -> JSON:
-        if reply.is_error:
-            raise call_failed_error(name, reply)
-        return await self._pages.value(reply)
 
     async def call_tool(
         self,

@@ -101,19 +101,19 @@ class Definition:
         annotations = self.raw.get("annotations")
         return isinstance(annotations, dict) and annotations.get(name) is True
 
-    @property
+    @functools.cached_property
     def task_support(self) -> str:
         """Whether the server may go on with a call after its reply: `optional`, `required`, or anything else for no."""
         execution = self.raw.get("execution")
         return str(execution.get("taskSupport")) if isinstance(execution, dict) else ""
 
-    @property
+    @functools.cached_property
     def gives_promises(self) -> bool:
         """Whether the server knows calls of the tool by idempotency keys; servers of this library say so."""
         meta = self.raw.get("_meta")
         return isinstance(meta, dict) and meta.get(PROMISES_KEY) is True
 
-    @property
+    @functools.cached_property
     def is_repeatable(self) -> bool:
         """Whether the tool's annotations say that it only reads or is idempotent, so that a call may be repeated."""
         return self.has_hint("readOnlyHint") or self.has_hint("idempotentHint")

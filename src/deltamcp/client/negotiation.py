@@ -1,6 +1,7 @@
 """Negotiates the protocol with a server: probes with `server/discover`, then falls back to `initialize`."""
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -30,7 +31,7 @@ _PROBE_SECONDS = 5.0
 """MCP 2026-07-28, stdio: a server that does not answer the probe within a reasonable time is a handshake server."""
 
 
-class ServerInfo(Struct, frozen=True):
+class ServerInfo(Struct, frozen=True, dict=True):
     """The server's name, version, protocol and capabilities, as negotiated."""
 
     name: str
@@ -44,17 +45,17 @@ class ServerInfo(Struct, frozen=True):
     raw: dict[str, JSON] = {}
     """The result of `server/discover` or `initialize`, as the server sent it."""
 
-    @property
+    @functools.cached_property
     def is_delta(self) -> bool:
         """Whether the server speaks the original Delta-MCP: results are JSON texts, and arguments select pages."""
         return versions.is_delta_mcp(self.protocol)
 
-    @property
+    @functools.cached_property
     def is_lite(self) -> bool:
         """Whether the server speaks MCP-lite."""
         return self.protocol == MCP_LITE
 
-    @property
+    @functools.cached_property
     def takes_tasks(self) -> bool:
         """Whether a client may ask for a task in place of a tool's result (MCP 2025-11-25, "Tasks")."""
         tasks: Any = self.capabilities.get("tasks") if self.era is Era.HANDSHAKE else None
@@ -62,21 +63,21 @@ class ServerInfo(Struct, frozen=True):
         tools = requests.get("tools") if isinstance(requests, dict) else None
         return isinstance(tools, dict) and "call" in tools
 
-    @property
+    @functools.cached_property
     def idempotency_key(self) -> str:
         """The key of `_meta` under which a call has a name, so that it is not run twice; empty if there is none."""
         if self.is_lite:
             return "idempotency_key"
         return tasks.IDEMPOTENCY_KEY if self.era is Era.MODERN else ""
 
-    @property
+    @functools.cached_property
     def progressive(self) -> dict[str, JSON] | None:
         """The server's settings of the progressive disclosure extension; None if it does not have the extension."""
         extensions = self.capabilities.get("extensions" if self.era is Era.MODERN else "experimental")
         settings = extensions.get(progressive_disclosure.NAME) if isinstance(extensions, dict) else None
         return settings if isinstance(settings, dict) else None
 
-    @property
+    @functools.cached_property
     def resolves_references(self) -> bool:
         """Whether the server says that `{"$result": handle}` in arguments stands for a result that it stores."""
         return (self.progressive or {}).get("references") is True

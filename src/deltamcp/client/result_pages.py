@@ -22,11 +22,16 @@ class ResultPages:
     def __init__(self, calls: ToolCaller, lists: ServerLists, parts: PartReader, max_bytes: int) -> None:
         self._calls, self._lists, self._parts, self._max_bytes = calls, lists, parts, max_bytes
 
-    async def value(self, reply: Reply) -> JSON:
-        """Returns the complete value of a reply; the reply itself if the rest cannot be read.
+    async def value(self, name: str, reply: Reply) -> JSON:
+        """Returns the complete value of a reply to a call of the named tool; the reply if the rest cannot be read.
 
         Of a page that the call asked for by its number, the value is the rows of this page.
+
+        Raises:
+            CallFailedError: the tool reported an error.
         """
+        if reply.is_error:
+            raise call_failed_error(name, reply)
         if not reply.is_part:
             return reply.value
         if reply.is_page and requested_page(reply) is not None:

@@ -14,7 +14,7 @@ from deltamcp.errors import ToolErrorCode
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.values import JSON, RawResult, ResultShape, Terms, ToolResult
+from deltamcp.values import JSON, RawResult, Terms, ToolResult
 
 logger = logging.getLogger("deltamcp")
 
@@ -45,11 +45,6 @@ class DeliveryRequest(Struct):
     """Whether the caller used the tool's own name, so that its output schema applies; meta-tools have none."""
     started: float
     """When the call started, by the monotonic clock."""
-
-    @property
-    def is_computed(self) -> bool:
-        """Whether the reply is computed from the result, which may take long."""
-        return self.policy is not None or self.terms.result_shape is ResultShape.DELTA_MCP
 
     @property
     def origin(self) -> ResultOrigin:

@@ -104,10 +104,15 @@ class StoredResults:
         self._tool = tool
         self._opened: OrderedDict[tuple[str, str], _OpenedResult] = OrderedDict()
         self._next_full_log = 0.0
-        self.kept: KeptResults | None = None
-        """Where results of the local user outlive this process, too."""
-        self.lost_advice = ""
-        """A sentence for the local user who asks for a result that is lost."""
+        self._kept: KeptResults | None = None
+        self._lost_advice = ""
+
+    def keep(self, kept: KeptResults | None, lost_advice: str) -> None:
+        """Keeps results of the local user in `kept` too, where they outlive this process.
+
+        `lost_advice` is a sentence for the local user who asks for a result that is lost.
+        """
+        self._kept, self._lost_advice = kept, lost_advice
 
     @property
     def idle_seconds(self) -> float:
@@ -139,7 +144,7 @@ class StoredResults:
                 head = replace(head, origin=origin.name, scopes=tuple(sorted(origin.scopes)))
                 packed = pack_result(head, data)
                 lifetimes = self._lifetimes_for(caller)
-                kept = self.kept if caller.principal is LOCAL and (root is None or head.is_part) else None
+                kept = self._kept if caller.principal is LOCAL and (root is None or head.is_part) else None
                 if kept is not None and not await self._keep(kept, name, head, data):
                     continue
                 if await self._store.add(self._owner(caller), name, packed, *lifetimes, self._account(caller)):
@@ -264,17 +269,17 @@ class StoredResults:
 
     async def _load_kept(self, name: str, caller: Caller) -> StoredResult | None:
         """Returns a result of an earlier process, which has no root."""
-        if self.kept is None or caller.principal is not LOCAL:
+        if self._kept is None or caller.principal is not LOCAL:
             return None
         try:
-            return _read(await self.kept.get(name))
+            return _read(await self._kept.get(name))
         except StoreError as error:
             self._log_failure("a result of an earlier process cannot be read: %s", error)
             return None
 
     def _nothing_kept(self, name: str, caller: Caller) -> UsageError:
         lost = f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again."
-        return UsageError(f"{lost} {self.lost_advice}" if self.lost_advice and caller.principal is LOCAL else lost)
+        return UsageError(f"{lost} {self._lost_advice}" if self._lost_advice and caller.principal is LOCAL else lost)
 
     def _close_excess(self, account: str) -> None:
         """Closes the results that were unused for longest: first those of an account above its share, then any.

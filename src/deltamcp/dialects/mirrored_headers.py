@@ -1,13 +1,13 @@
 """Checks of the HTTP headers that repeat values of the body: MCP 2026-07-28, "Server Validation"."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from deltamcp.catalog import param_headers as mirrored
 from deltamcp.catalog.operation import Operation
 from deltamcp.dialects import tasks, versions
-from deltamcp.dialects.modern import VERSION_KEY, request_meta
+from deltamcp.dialects.modern import VERSION_KEY
 from deltamcp.errors import Fault
-from deltamcp.values import JSON, Ask, CallTool, Failure, Request
+from deltamcp.values import JSON, Ask, CallTool, Failure, Request, Terms
 
 NAMED_BY: Mapping[str, str] = {
     "tools/call": "name",
@@ -25,48 +25,56 @@ _NAMED_IF_AT_ALL = tasks.METHODS
 The extension for tasks requires it of clients, but not of servers to refuse a request without it; FastMCP sends none.
 """
 _HEADERS = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
+_ONCE = (*_HEADERS, b"mcp-param-")
 
 
-def check_headers(request: Request, headers: Mapping[bytes, bytes], repeated: bool) -> Failure | None:
-    """Returns a failure if a request's headers contradict its body; None if they agree or the body is invalid anyway.
+def check_headers(
+    request: Request,
+    understood: tuple[Terms, Ask] | Failure,
+    headers: Mapping[bytes, bytes],
+    repeated: Collection[bytes],
+    operations: Mapping[str, Operation],
+) -> tuple[Terms, Ask] | Failure:
+    """Returns what was understood of a request; a failure if headers contradict its body, valid or not.
 
-    `repeated` is whether the client sent one of these headers more than once.
+    `repeated` has the headers that the client sent more than once, `operations` those that the caller may call.
     """
-    meta = request_meta(request)
-    version = None if meta is None else meta.get(VERSION_KEY)
+    meta = request.params.get("_meta")
+    version = meta.get(VERSION_KEY) if type(meta) is dict else None
     if type(version) is not str:
-        return None
-    if repeated:
+        return understood
+    if repeated and any(name.startswith(_ONCE) for name in repeated):
         return Failure(Fault.HEADER_MISMATCH, "An Mcp-* header was sent more than once.")
     method = request.method
     key = NAMED_BY.get(method)
     name = None if key is None else request.params.get(key)
     sent_version, sent_method, sent_name = map(headers.get, _HEADERS)
     if (
-        sent_name is not None
-        and type(name) is str
-        and sent_method == method.encode()
-        and sent_version == version.encode()
-        and mirrored.is_verbatim(sent_name, name)
-        and version in versions.MODERN
-    ):
-        return None  # nearly every call; the comparisons below take three times as long
-    failure = _compare("MCP-Protocol-Version", sent_version, version)
-    if failure is None and version in versions.MODERN:
-        failure = _compare("Mcp-Method", sent_method, method)
-        if failure is None and type(name) is str and (sent_name is not None or method not in _NAMED_IF_AT_ALL):
-            failure = _compare("Mcp-Name", sent_name, name)
-    return failure
+        sent_name is None
+        or type(name) is not str
+        or sent_method != method.encode()
+        or sent_version != version.encode()
+        or not mirrored.is_verbatim(sent_name, name)
+        or version not in versions.MODERN
+    ):  # nearly no call; the comparisons take three times as long
+        failure = _compare("MCP-Protocol-Version", sent_version, version)
+        if failure is None and version in versions.MODERN:
+            failure = _compare("Mcp-Method", sent_method, method)
+            if failure is None and type(name) is str and (sent_name is not None or method not in _NAMED_IF_AT_ALL):
+                failure = _compare("Mcp-Name", sent_name, name)
+        if failure is not None:
+            return failure
+    if isinstance(understood, Failure) or not isinstance(understood[1], CallTool):
+        return understood
+    operation = operations.get(understood[1].name)
+    if operation is None or not operation.parameter_headers:
+        return understood
+    return _check_parameters(understood[1], headers, operation) or understood
 
 
-def check_parameter_headers(
-    ask: Ask, headers: Mapping[bytes, bytes], operations: Mapping[str, Operation]
-) -> Failure | None:
+def _check_parameters(ask: CallTool, headers: Mapping[bytes, bytes], operation: Operation) -> Failure | None:
     """Returns a failure if the headers contradict the arguments that the called tool requires headers for."""
-    if not isinstance(ask, CallTool):
-        return None
-    operation = operations.get(ask.name)
-    for parameter in operation.parameter_headers if operation is not None else ():
+    for parameter in operation.parameter_headers:
         value = mirrored.value_at(ask.arguments, parameter.path)
         name = parameter.header.decode().replace("mcp-param-", "Mcp-Param-")
         sent = headers.get(parameter.header)

@@ -56,8 +56,8 @@ class ModernMcp:
         self._ttl = int(cache_seconds * 1000)
 
     def recognizes(self, request: Request) -> bool:
-        meta = request_meta(request)
-        return request.method == "server/discover" or (meta is not None and VERSION_KEY in meta)
+        meta = request.params.get("_meta")
+        return (type(meta) is dict and VERSION_KEY in meta) or request.method == "server/discover"
 
     # Reading
 
@@ -123,7 +123,9 @@ class ModernMcp:
         if isinstance(value, ToolResult):
             fields = {"resultType": "complete"}
             result_bodies.tool(value, version, fields)
-            return self._encode(fields)
+            own = fields.get("_meta")
+            fields["_meta"] = self._meta if own is None else {SERVER_KEY: self._short, **own}
+            return jsonrpc.encode(fields)
         if isinstance(value, RawResult):
             return raw_results.encode_modern(value, request.method)
         if isinstance(value, Page):
@@ -201,16 +203,10 @@ class ModernMcp:
         return FAULTS[failure.fault].modern_http
 
 
-def request_meta(request: Request) -> dict[str, JSON] | None:
-    """Returns a request's `_meta`; None if it has none or it is no object."""
-    found = request.params.get("_meta")
-    return found if type(found) is dict else None
-
-
 def _read_envelope(request: Request) -> dict[str, JSON] | Failure:
     """Returns a request's `_meta`; a failure if it lacks one of MCP 2026-07-28's "Per-request protocol fields"."""
-    meta = request_meta(request)
-    if meta is None:
+    meta: JSON = request.params.get("_meta")
+    if type(meta) is not dict:
         return Failure(Fault.INVALID_PARAMS, "params._meta must be an object with the protocol's fields.")
     if type(meta.get(VERSION_KEY)) is not str:
         return Failure(Fault.INVALID_PARAMS, f'params._meta["{VERSION_KEY}"] must be a string.')

@@ -220,23 +220,21 @@ class Gateway:
             server.engine.report_savings()
         server.engine.lifespan.first_modules |= self._first_modules()
         kept = self._kept_results()
-        server.engine.stored_results.kept = kept
-        server.engine.stored_results.lost_advice = _LOST_ADVICE if kept is None else ""
+        server.engine.stored_results.keep(kept, _LOST_ADVICE if kept is None else "")
         for upstream in self.upstreams.values():
             upstream.open()
-        server.engine.own_figures = functools.partial(upstream_figures, self.upstreams.values())
-        server.engine.local_sessions.on_roots_changed = lambda: self._tell_each(Upstream.tell_roots_changed)
-        server.engine.local_sessions.on_log_level = lambda level: self._tell_each(
-            lambda upstream: upstream.lower_log_level(level)
+        server.engine.add_figures(functools.partial(upstream_figures, self.upstreams.values()))
+        server.engine.local_sessions.watch(
+            lambda: self._tell_each(Upstream.tell_roots_changed),
+            lambda level: self._tell_each(lambda upstream: upstream.lower_log_level(level)),
         )
         try:
             with collection_paused():
                 self._known.load()
-                self.server.engine.catalog.content_lines = StoredContentLines(self._cache_folder)
-                self.server.engine.catalog.find_unlisted = self._unlisted.find
-                self.server.engine.catalog.find_mentioned = self._claims.find_mentioned
-                self.server.engine.catalog.notices = self._notices
-                self.server.engine.catalog.await_start = self._await_start
+                self.server.engine.catalog.keep_content_lines(StoredContentLines(self._cache_folder))
+                self.server.engine.catalog.ask_upstreams(
+                    self._claims.find_mentioned, self._unlisted.find, self._notices, self._await_start
+                )
                 if self._logins:
                     self._tell_principals_apart()
                 await self._offer()

@@ -90,9 +90,8 @@ class OwnOffer:
         catalog.declared_kinds = declared_kinds(offers, len(self._configs))
         catalog.declares_completions = any("completions" in offer.catalogue.capabilities for offer in offers)
         having = [offer.upstream for offer in offers if Kind.RESOURCES in offer.catalogue.kinds]
-        catalog.find_unlisted = UnlistedResources(self._claims, self._status, having).find
-        catalog.find_mentioned = self._claims.find_mentioned
-        catalog.notices = self._notices
+        unlisted = UnlistedResources(self._claims, self._status, having)
+        catalog.ask_upstreams(self._claims.find_mentioned, unlisted.find, self._notices)
         texts = {offer.config.name: self._instructions(offer, shared, lists) for offer in offers}
         catalog.instructions = gateway_instructions(texts)
         return catalog

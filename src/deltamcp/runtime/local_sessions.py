@@ -40,9 +40,16 @@ class LocalSessions:
     def __init__(self) -> None:
         self._sessions: set[LocalSession] = set()
         self.on_roots_changed: Callable[[], None] = lambda: None
-        """Called when a client that has roots begins its session, and when it says that they have changed."""
         self.on_log_level: Callable[[LogLevel], None] = lambda level: None
-        """Called when a client says which log messages it wants."""
+
+    def watch(self, on_roots_changed: Callable[[], None], on_log_level: Callable[[LogLevel], None]) -> None:
+        """Tells one watcher what clients say.
+
+        Args:
+            on_roots_changed: Called when a client that has roots begins its session, and when they have changed.
+            on_log_level: Called when a client says which log messages it wants.
+        """
+        self.on_roots_changed, self.on_log_level = on_roots_changed, on_log_level
 
     def add(self, session: LocalSession) -> None:
         self._sessions.add(session)

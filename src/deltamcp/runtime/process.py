@@ -1,11 +1,13 @@
 """Settings of the interpreter: in a process that runs one server, and while much is made that stays."""
 
+import asyncio
 import contextlib
 import gc
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
+from typing import Any
 
 from deltamcp import tokens
 from deltamcp.runtime.lifespan import ServerLifespan
@@ -36,6 +38,17 @@ def _configure_interpreter() -> None:
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.freeze()
+
+
+def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Runs a server until it ends, in uvloop's event loop where that is installed: calls take a third less time."""
+    try:
+        import uvloop
+    except ImportError:  # as on Windows
+        asyncio.run(main)
+        return
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
 
 
 def keep_grpc_out_of_forks() -> None:

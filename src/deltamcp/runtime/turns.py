@@ -87,10 +87,16 @@ class LoopTurns:
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop that will renew the turns, because all of them are taken."""
 
-    async def take(self, account: Hashable) -> None:
-        """Returns when it is the account's turn to begin. Cancelling ends the wait."""
+    def take_free(self) -> bool:
+        """Takes a turn if more than the last one is left in this iteration; else `take` may have to wait for one."""
         if self._left > 1:
             self._left -= 1
+            return True
+        return False
+
+    async def take(self, account: Hashable) -> None:
+        """Returns when it is the account's turn to begin. Cancelling ends the wait."""
+        if self.take_free():
             return
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # this is the last one, or a loop that has closed was to renew them

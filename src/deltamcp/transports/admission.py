@@ -1,11 +1,12 @@
 """Admits requests over HTTP and gRPC: the steps that each passes, in their order, before its message is read.
 
-1. `begin` and `locate`: its request id, and its client behind trusted proxies.
+1. `begin` and `locate`: its request id, and its client, perhaps behind trusted proxies.
 2. `turns`: its turn among the clients.
 3. `check_rate`: the rate of the client's address.
 4. `identify`: its credentials, and the rate of the principal that they are of.
 """
 
+import functools
 import itertools
 import re
 import secrets
@@ -27,6 +28,10 @@ from deltamcp.values import ANONYMOUS, Caller, Failure
 _HEADER = b"x-request-id"
 _WELL_FORMED = re.compile(rb"[\x21-\x7e]{1,128}")
 """Visible ASCII: a log line cannot be forged with it, and a header neither."""
+_KEPT_SENDERS = 4096
+"""The hosts whose callers are kept, so that most requests need not make one."""
+_HOST_CHARS = 64
+"""A longer name of a host is not kept; behind a proxy it may be any text."""
 
 
 class HttpRequestIds:
@@ -73,7 +78,9 @@ class Admission:
         self.rates = engine.rates
         self.turns = LoopTurns(REQUESTS_AT_ONCE)
         self._request_ids = HttpRequestIds() if request_ids else None
-        self.proxies = TrustedProxies(trusted_proxies)
+        self.proxies = TrustedProxies(trusted_proxies) if trusted_proxies else None
+        """None if nobody is believed to pass on requests of others."""
+        self._find_sender = functools.lru_cache(_KEPT_SENDERS)(self._make_sender)
         if auth is not None:
             engine.lifespan.add_closer(auth.close)
 
@@ -81,15 +88,21 @@ class Admission:
         """Sets the request's id, and returns what its response says of it."""
         return () if self._request_ids is None else self._request_ids.begin(headers)
 
-    def locate(self, scope: Scope, headers: Headers) -> tuple[Scope, str]:
-        """Returns the request's scope, with the client behind proxies, and the client's address."""
-        if self.proxies:
-            scope = self.proxies.resolve(scope, headers)
-        return scope, client_address(scope)
+    def locate(self, scope: Scope, headers: Headers) -> tuple[Scope, str, Caller]:
+        """Returns the request's scope, with the client behind proxies, and that client's address.
 
-    def anonymous(self, address: str) -> Caller:
-        """Returns the caller of a request from an address, as long as nobody has asked for its credentials."""
-        return self._engine.identify(ANONYMOUS, None, address)
+        The third value is the caller as long as nobody has asked for its credentials.
+        """
+        if self.proxies is not None:
+            scope = self.proxies.resolve(scope, headers)
+        client = scope.get("client")
+        host = client[0] if client else ""
+        find = self._find_sender if len(host) <= _HOST_CHARS else self._make_sender
+        return scope, *find(host)
+
+    def _make_sender(self, host: str) -> tuple[str, Caller]:
+        address = client_address({"client": (host, 0)})
+        return address, self._engine.identify(ANONYMOUS, None, address)
 
     async def check_rate(self, arrival: Arrival) -> Failure | None:
         """Counts the request for its address; returns a failure if there are too many."""

@@ -7,7 +7,7 @@ import asyncio
 import functools
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,7 @@ from deltamcp.calls.observers import ObservedCall
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.figures import BUCKETS, FigureFolder, Figures, Histogram, Key, Snapshot
 from deltamcp.transports.http import asgi
-from deltamcp.transports.http.asgi import WHOLE_RESPONSE, Receive, Scope, Send
+from deltamcp.transports.http.asgi import WHOLE_RESPONSE, HeaderList, Receive, Scope, Send
 from deltamcp.transports.http.pages import OpenPages
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.values import Failure
@@ -207,11 +207,10 @@ class Metrics:
         whole = scope.get(WHOLE_RESPONSE)
         if whole is not None:
 
-            def send_whole(status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> bool:
-                is_sent: bool = whole(status, body, headers)
-                if is_sent:
-                    add(_STATUS_KEYS[status // 100])
-                return is_sent
+            def send_whole(status: int, body: bytes, headers: HeaderList) -> Awaitable[None] | None:
+                add(_STATUS_KEYS[status // 100])
+                sending: Awaitable[None] | None = whole(status, body, headers)
+                return sending
 
             scope[WHOLE_RESPONSE] = send_whole
 

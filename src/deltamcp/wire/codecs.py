@@ -49,8 +49,8 @@ class Codec(Struct, frozen=True):
     """Encodes a value that consists of JSON's own types."""
     read: Callable[[bytes, Limits], JSON]
     """Decodes a body within limits."""
-    find_id: Callable[[bytes, Limits], RequestId | None]
-    """Returns the id of a message that exceeds a limit, if it is at the start or the end of the body."""
+    read_messages: Callable[[bytes, Limits], Message | list[Message]]
+    """Reads the message or the batch of a body as `jsonrpc.read` does: it never raises, and has the same limits."""
 
     def encode(self, value: JSON) -> bytes:
         """Encodes any value that `jsonrpc.encode_finite` accepts.
@@ -58,7 +58,8 @@ class Codec(Struct, frozen=True):
         Raises:
             ValueError: the value contains something that JSON cannot express.
         """
-        return transcode(jsonrpc.encode_finite(value), self)
+        body = jsonrpc.encode_finite(value)
+        return body if self.write is jsonrpc.encode else self.write(jsonrpc.decode(body))
 
     def decode(self, body: bytes, limits: Limits = _DEFAULT_LIMITS) -> JSON:
         """Decodes a body.
@@ -134,9 +135,32 @@ def _find_cbor_id(body: bytes, limits: Limits) -> RequestId | None:
     return jsonrpc.usable_id(cbor.find_field(body, "id"), limits)
 
 
-JSON_CODEC = Codec("json", "application/json", jsonrpc.encode, _read_json, _find_json_id)
-COMPACT_CODEC = Codec("compact-json", "application/json; variant=compact", _write_compact, _read_compact, _find_json_id)
-CBOR_CODEC = Codec("cbor", "application/cbor", cbor.encode, cbor.decode, _find_cbor_id)
+def _message_reader(
+    decode: Callable[[bytes, Limits], JSON], find_id: Callable[[bytes, Limits], RequestId | None]
+) -> Callable[[bytes, Limits], Message | list[Message]]:
+    """Returns what reads messages; `find_id` finds the id of one that exceeds a limit at the body's start or end."""
+
+    def read_messages(body: bytes, limits: Limits) -> Message | list[Message]:
+        try:
+            value = decode(body, limits)
+        except MessageBoundError as error:
+            return Malformed(error.fault, str(error), find_id(body, limits))
+        except ValueError as error:
+            return Malformed(Fault.PARSE, str(error))
+        return jsonrpc.read_value(value, limits)
+
+    return read_messages
+
+
+JSON_CODEC = Codec("json", "application/json", jsonrpc.encode, _read_json, jsonrpc.read)
+COMPACT_CODEC = Codec(
+    "compact-json",
+    "application/json; variant=compact",
+    _write_compact,
+    _read_compact,
+    _message_reader(_read_compact, _find_json_id),
+)
+CBOR_CODEC = Codec("cbor", "application/cbor", cbor.encode, cbor.decode, _message_reader(cbor.decode, _find_cbor_id))
 
 CODECS: Mapping[str, Codec] = MappingProxyType({codec.name: codec for codec in (JSON_CODEC, COMPACT_CODEC, CBOR_CODEC)})
 
@@ -148,19 +172,6 @@ def transcode(body: bytes, codec: Codec) -> bytes:
         ValueError: the body is not JSON, or is nested too deeply to be decoded.
     """
     return body if codec is JSON_CODEC else codec.write(jsonrpc.decode(body))
-
-
-def read(body: bytes, codec: Codec, limits: Limits) -> Message | list[Message]:
-    """Reads messages as `jsonrpc.read` does, with any codec: it never raises, and applies the same limits."""
-    if codec is JSON_CODEC:
-        return jsonrpc.read(body, limits)
-    try:
-        value = codec.decode(body, limits)
-    except MessageBoundError as error:
-        return Malformed(error.fault, str(error), codec.find_id(body, limits))
-    except ValueError as error:
-        return Malformed(Fault.PARSE, str(error))
-    return jsonrpc.read_value(value, limits)
 
 
 def estimate_memory(body: bytes, codec: Codec, limits: Limits) -> int:

@@ -43,9 +43,11 @@ chance bytes of another value."""
 
 def read(body: bytes, limits: Limits) -> Message | list[Message]:
     """Reads one body; a batch becomes a list, which the caller may accept or refuse."""
-    refused = _find_excess(body, limits)
-    if refused is not None:
-        return refused
+    if len(body) > 2 * limits.depth:
+        try:
+            check_json(body, limits)
+        except MessageBoundError as error:
+            return _refuse_excess(body, error, limits)
     try:
         envelope = _decode_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -61,14 +63,24 @@ def read(body: bytes, limits: Limits) -> Message | list[Message]:
         or b"\\u00" in body
     ):
         return _find_repetition(body) or _classify(envelope, limits)
+    id_, method = envelope.id, envelope.method
+    if (
+        type(id_) is int
+        and type(method) is str
+        and envelope.jsonrpc == "2.0"
+        and id_.bit_length() <= 3 * limits.id_chars
+    ):
+        return Request(id_, method, envelope.params or {})  # nearly every message
     return _classify(envelope, limits)
 
 
 def read_reply(body: bytes, limits: Limits) -> Message | list[Message]:
     """Reads a body from a server, within the same bounds; keys may be there twice."""
-    refused = _find_excess(body, limits)
-    if refused is not None:
-        return refused
+    if len(body) > 2 * limits.depth:
+        try:
+            check_json(body, limits)
+        except MessageBoundError as error:
+            return _refuse_excess(body, error, limits)
     try:
         message = _classify(_decode_envelope(body), limits)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -97,14 +109,8 @@ def encoded_result(response: Response) -> bytes:
     return encoded
 
 
-def _find_excess(body: bytes, limits: Limits) -> Malformed | None:
-    if len(body) <= 2 * limits.depth:  # too short to be nested too deeply, or to exceed another bound
-        return None
-    try:
-        check_json(body, limits)
-    except MessageBoundError as error:
-        return Malformed(error.fault, str(error), find_id(body, body, limits))
-    return None
+def _refuse_excess(body: bytes, error: MessageBoundError, limits: Limits) -> Malformed:
+    return Malformed(error.fault, str(error), find_id(body, body, limits))
 
 
 def _find_repetition(body: bytes) -> Malformed | None:

@@ -27,6 +27,10 @@ class LineReader:
         """
         *complete, rest = data.split(b"\n")
         for part in complete:
+            if not self._parts and len(part) <= self._limits.message_bytes:  # nearly every line
+                if part.strip():
+                    yield part
+                continue
             self._append(part)
             line, start, is_refused = b"".join(self._parts), self._start, self._is_refused
             self._parts, self._size, self._start, self._is_refused = [], 0, None, False

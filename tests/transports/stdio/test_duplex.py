@@ -108,14 +108,14 @@ class Unread:
 
     def __init__(self, engine: Any) -> None:
         self.written: list[bytes] = []
-        self.may_write = asyncio.Event()
+        self.writable = asyncio.Event()
         self.duplex = Duplex(engine, self)
 
     def write(self, message: bytes) -> None:
         self.written.append(message)
 
     async def wait_writable(self) -> None:
-        await self.may_write.wait()
+        await self.writable.wait()
 
     def request_finished(self) -> None: ...
 
@@ -129,6 +129,6 @@ async def test_while_nobody_reads_no_further_results_are_made():
         for _ in range(20):
             await asyncio.sleep(0)
         assert (slow.calls, end.written) == (0, [])
-        end.may_write.set()
+        end.writable.set()
         await end.duplex.drain(HANG_SECONDS)
         assert (slow.calls, len(end.written)) == (50, 50)

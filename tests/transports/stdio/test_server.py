@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -91,7 +92,7 @@ async def test_the_responses_that_nobody_reads_wait_outside_the_buffer():
             message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
             os.write(writes, json.dumps(message).encode() + b"\n")
         async with asyncio.timeout(HANG_SECONDS):
-            while connection._duplex.in_flight < CALLS:  # noqa: ASYNC110
+            while len(connection._duplex.in_flight) < CALLS:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             go_on.set()
             received, largest = b"", 0
@@ -109,3 +110,14 @@ async def test_the_responses_that_nobody_reads_wait_outside_the_buffer():
     assert 0 < largest < 2 * SIZE
     for fd in (into, reads, out):
         os.close(fd)
+
+
+@pytest.mark.parametrize("output", ["file", "nothing"])
+def test_input_and_output_may_be_files_which_no_event_loop_can_poll(tmp_path: Path, output: str):
+    requests, responses = tmp_path / "requests", tmp_path / "responses"
+    requests.write_text('{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+    with requests.open() as into, (responses if output == "file" else Path(os.devnull)).open("w") as out:
+        ended = subprocess.run([sys.executable, str(PRINTING_SERVER)], stdin=into, stdout=out, stderr=subprocess.PIPE)
+    assert ended.returncode == 0, ended.stderr
+    if output == "file":
+        assert json.loads(responses.read_text().splitlines()[-1]) == {"jsonrpc": "2.0", "id": 1, "result": {}}

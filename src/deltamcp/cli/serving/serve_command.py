@@ -1,7 +1,6 @@
 """Runs a server as the options of `delta-mcp serve` say: on stdio, HTTP or gRPC, in one process or several."""
 
 import argparse
-import asyncio
 import logging
 import multiprocessing
 import os
@@ -29,7 +28,7 @@ from deltamcp.cli.serving.workers import Ready, SharedState, Workers, shared_sta
 from deltamcp.cli.terminal.output import print_error, print_notice, print_traceback
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.runtime.figures import FigureFolder
-from deltamcp.runtime.process import dedicate_process
+from deltamcp.runtime.process import dedicate_process, run_in_loop
 from deltamcp.server import DeltaServer
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ def _serve_stdio(command: ServeCommand) -> None:
 
     streams = take_streams()  # before the author's file runs, which may print
     engine = _dedicate_process(command, _load_configured(command), over_stdio=True)
-    asyncio.run(serve(engine, streams, command.protocol))
+    run_in_loop(serve(engine, streams, command.protocol))
 
 
 def _serve_grpc(command: ServeCommand, address: tuple[str, int]) -> None:

@@ -11,7 +11,7 @@ from deltamcp.errors import ClientError, ConnectionLostError, PeerError
 from deltamcp.limits import Limits
 from deltamcp.runtime.process import collection_paused
 from deltamcp.values import JSON, Malformed, Message, RequestId
-from deltamcp.wire import codecs, jsonrpc
+from deltamcp.wire import jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
 
 _LARGE_BYTES = 100_000
@@ -56,7 +56,7 @@ def peer_error(error: Mapping[str, JSON]) -> PeerError:
 def read_messages(body: bytes, codec: Codec, limits: Limits) -> list[Message | UnaddressedError]:
     """Reads the message, or the batch of messages, that a server sent in one piece."""
     with collection_paused() if len(body) > _LARGE_BYTES else contextlib.nullcontext():
-        messages = jsonrpc.read_reply(body, limits) if codec is JSON_CODEC else codecs.read(body, codec, limits)
+        messages = jsonrpc.read_reply(body, limits) if codec is JSON_CODEC else codec.read_messages(body, limits)
     if isinstance(messages, Malformed):
         error = _find_unaddressed_error(body, codec)
         if error is not None:

@@ -1,5 +1,6 @@
 """The link to a server in the same process."""
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 
@@ -26,6 +27,8 @@ class MemoryLink:
         self._engine, self._limits = engine, limits
         self._exit_stack = contextlib.AsyncExitStack()
         self._duplex: Duplex | None = None
+        self.writable = asyncio.Event()
+        self.writable.set()  # memory can always be written to
 
     async def open(self, receiver: MessageReceiver) -> None:
         await self._exit_stack.enter_async_context(self._engine.lifespan.running())
@@ -57,7 +60,6 @@ class MemoryLink:
         for parsed in read_messages(message, self.codec, self._limits):
             self._receiver.receive(parsed)
 
-    async def wait_writable(self) -> None:
-        """Memory can always be written to."""
+    async def wait_writable(self) -> None: ...
 
     def request_finished(self) -> None: ...

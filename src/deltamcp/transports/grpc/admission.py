@@ -60,9 +60,9 @@ class GrpcAdmission:
         if peer is None:
             return GONE
         described = {"type": "grpc", "client": (peer, 0), "headers": headers}
-        scope, address = self._admission.locate(described, by_name)
+        scope, address, caller = self._admission.locate(described, by_name)
         await self._admission.turns.take(address)
-        request = GrpcRequest(scope, by_name, address, self._admission.anonymous(address))
+        request = GrpcRequest(scope, by_name, address, caller)
         refused = await self._admission.check_rate(request) or await self._admission.identify(request)
         return request if refused is None else refused
 

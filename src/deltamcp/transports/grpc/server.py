@@ -16,6 +16,7 @@ from deltamcp.calls.engine import Engine
 from deltamcp.catalog.clean_text import visible_line
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.runtime.process import run_in_loop
 from deltamcp.transports.grpc.admission import OpenServices
 from deltamcp.transports.grpc.listener import GrpcListener
 from deltamcp.transports.grpc.messages import add_file, lite_messages
@@ -137,8 +138,7 @@ class GrpcServer:
 
     def run(self) -> None:
         """Serves until SIGTERM or SIGINT; a second one ends the requests in progress at once."""
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(self.serve())
+        run_in_loop(self.serve())
 
     async def serve(self) -> None:
         """Serves until SIGTERM or SIGINT, if this is the main thread, or until it is cancelled."""
@@ -183,14 +183,6 @@ def _channel_options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _CLIENT_PING_MS),
     ]
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def _print_address(address: str) -> None:

@@ -31,8 +31,10 @@ class Place(NamedTuple):
     """What is at a path."""
 
     serve: Callable[[Exchange], Awaitable[None]]
-    steps: tuple[Step, ...]
-    """What its requests pass, in this order."""
+    names: AllowedNames | None = None
+    """The names by which it may be reached."""
+    steps: tuple[Step, ...] = ()
+    """What its requests pass afterwards, in this order."""
     refusal: Callable[[Failure], HttpAnswer] = refusal
     methods: Header | None = origins.MCP_METHODS
     """The header that allows pages of other origins the methods of the path; None for a place that answers itself."""
@@ -52,49 +54,55 @@ class HttpApp(ServerApp):
         self._no_page = Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self.path or '/'}{beside}.")
         self._lite = None if settings is None else McpLiteEndpoint(engine, self._calls, self._bodies, settings)
         identify: tuple[Step, ...] = () if options.get("auth") is None else (self._admission.identify,)
-        to_endpoint = (self._check_sender, *identify)
-        self._mcp_place = Place(self._endpoint.serve, to_endpoint)
+        self._rate: tuple[Step, ...] = () if engine.rates is None else (self._admission.check_rate,)
+        to_endpoint = (*self._rate, *identify)
+        self._mcp_place = Place(self._endpoint.serve, self._names, to_endpoint)
         if self._lite is not None:
-            self._lite_place = Place(self._lite.serve, to_endpoint, self._lite.refusal, origins.ONLY_POST)
-        self._nowhere = Place(self._refuse_path, (self._check_sender,))
+            self._lite_place = Place(self._lite.serve, self._names, to_endpoint, self._lite.refusal, origins.ONLY_POST)
+        self._nowhere = Place(self._refuse_path, self._names, self._rate)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        place = self._find_place(scope)
         headers: dict[bytes, bytes] = dict(scope["headers"])
         added = self._admission.begin(headers)
         if added:
             send = asgi.adding_headers(send, added)
-        scope, address = self._admission.locate(scope, headers)
-        await self._admission.turns.take(address)
-        place = self._find_place(scope)
-        if place.steps and not self._engine.lifespan.started:
+        scope, address, caller = self._admission.locate(scope, headers)
+        if not self._admission.turns.take_free():
+            await self._admission.turns.take(address)
+        if not self._engine.lifespan.started and (place.names is not None or place.steps):
             await self._engine.lifespan.start()
-        challenge = self._admission.challenge
         exchange = Exchange(
             scope,
             headers,
             address,
-            self._admission.anonymous(address),
+            caller,
             scope["method"],
-            repeated_names(scope["headers"], headers),
+            frozenset() if len(headers) == len(scope["headers"]) else repeated_names(scope["headers"]),
             receive,
             send,
             self._quotas,
-            challenge,
+            self._admission.challenge,
             self._metrics,
             added,
         )
         if exchange.method == "OPTIONS" and place.methods is not None and origins.is_preflight(headers):
             answer = functools.partial(origins.answer_preflight, place.methods)
-            place = place._replace(serve=answer, steps=self._nowhere.steps)
+            place = place._replace(serve=answer, steps=self._rate)
         try:
-            for step in place.steps:
-                refused = await step(exchange)
-                if refused is not None:
-                    await exchange.refuse(place.refusal(refused))
-                    return
-            await place.serve(exchange)
+            refused = None if place.names is None else place.names.check(exchange)
+            for step in place.steps if refused is None else self._rate:  # which counts whoever is refused, too
+                failure = await step(exchange)
+                if failure is not None:
+                    refused = failure
+                    break
+            if refused is None:
+                await place.serve(exchange)
+            else:
+                await exchange.refuse(place.refusal(refused))
         finally:
-            exchange.close()
+            if exchange.held:
+                exchange.close()
 
     def _find_place(self, scope: Scope) -> Place:
         if scope["path"] == self.path:
@@ -112,10 +120,10 @@ class HttpApp(ServerApp):
             await page.app(exchange.scope, exchange.receive, exchange.send)
 
         if page.is_probe:
-            return Place(serve, (), methods=None)
+            return Place(serve, methods=None)
         if page.for_any_host:
-            return Place(serve, (self._admission.check_rate,), methods=None)
-        return Place(serve, (self._check_sender,))
+            return Place(serve, None, (self._admission.check_rate,), methods=None)
+        return Place(serve, self._names, self._rate)
 
     def drain(self) -> None:
         super().drain()
@@ -129,11 +137,6 @@ class HttpApp(ServerApp):
 
     async def _refuse_path(self, exchange: Exchange) -> None:
         await exchange.refuse(refusal(self._no_page))
-
-    async def _check_sender(self, exchange: Exchange) -> Failure | None:
-        """Checks `Host`, `Origin` and the rate of the address, which counts whoever is refused, too."""
-        refused = self._names.check(exchange)
-        return refused if self._admission.rates is None else await self._admission.check_rate(exchange) or refused
 
 
 def make_app(engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> ServerApp:

@@ -29,14 +29,22 @@ def adding_headers(send: Send, headers: HeaderList) -> Send:
 WHOLE_RESPONSE = "deltamcp.whole"
 """The key in the ASGI scope of the HTTP server's function that sends a JSON response at once, if it has one.
 
-The function takes the status, the body and further headers, and returns whether it sent the response.
+The function takes the status, the body and further headers; it returns what to await until the client has read of a
+large body, or None.
+"""
+
+WHOLE_BODY = "deltamcp.body"
+"""The key of the HTTP server's function that takes the body of a request if all of it has arrived.
+
+The function takes the most bytes that the body may have; it returns None if it has more, or if some are to come.
 """
 
 JSON_TYPE = (b"content-type", b"application/json")
 CLOSE = (b"connection", b"close")
 
 PIECE_BYTES = 64 * 1024
-"""A larger response or event is sent in pieces of this size, each when the client has read enough of those before."""
+"""A larger event is sent in pieces of this size, each when the client has read enough of those before; so is a larger
+response where the HTTP server has no way of its own."""
 _EVENTS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),

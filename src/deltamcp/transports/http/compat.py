@@ -135,7 +135,7 @@ class DeltaMcpApp(ServerApp):
     async def _admit(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         response.headers += self._admission.begin(headers)
-        scope, address = self._admission.locate(scope, headers)
+        scope, address, caller = self._admission.locate(scope, headers)
         await self._admission.turns.take(address)
         page, method = self.pages.find(asgi.path_within(scope), scope), scope["method"]
         if page is not None and page.is_probe and method == "GET":
@@ -149,9 +149,9 @@ class DeltaMcpApp(ServerApp):
             scope,
             headers,
             address,
-            self._admission.anonymous(address),
+            caller,
             method,
-            repeated_names(scope["headers"], headers),
+            repeated_names(scope["headers"]),
             receive,
             response.send,
             self._quotas,
@@ -233,7 +233,7 @@ class DeltaMcpApp(ServerApp):
         if isinstance(agreement, Failure):
             await exchange.respond(HttpAnswer(200, dialect.write(request, agreement, _STANDARD.version)))
             return
-        opened = await self._sessions.open(dialect, agreement, exchange.caller.principal, exchange.account)
+        opened = await self._sessions.open(dialect, agreement, exchange.caller.principal, exchange.caller.account)
         if isinstance(opened, Failure):
             await exchange.respond(_refusal(opened))
             return
@@ -261,7 +261,10 @@ class DeltaMcpApp(ServerApp):
             await exchange.respond(_refusal(found))
             return
         if isinstance(found, Failure):
-            session, account = HandshakeSession(self._dialect, _STANDARD, _NOWHERE, exchange.caller), exchange.account
+            session, account = (
+                HandshakeSession(self._dialect, _STANDARD, _NOWHERE, exchange.caller),
+                exchange.caller.account,
+            )
         else:
             session, account = found.session, found.account
         reply = HttpReply(exchange, ONLY_JSON, self._engine.limits, account)

@@ -8,14 +8,13 @@ era whose response has begun as an event stream: its events have ids, and the cl
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from deltamcp.calls.engine import Engine
 from deltamcp.calls.failures import encode_response
-from deltamcp.catalog.operation import Operation
 from deltamcp.dialects import versions
 from deltamcp.dialects.dialect import StatelessDialect
-from deltamcp.dialects.mirrored_headers import check_headers, check_parameter_headers
+from deltamcp.dialects.mirrored_headers import check_headers
 from deltamcp.errors import Fault
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Headers
@@ -26,20 +25,16 @@ from deltamcp.transports.sessions.shared_streams import watched_bytes
 from deltamcp.transports.sessions.streams import FollowedStream, SubscriptionStream
 from deltamcp.transports.subscription import FOLLOWED_BYTES, FollowedPromises, Subscription
 from deltamcp.values import (
-    Ask,
-    Caller,
     Failure,
     Listen,
+    Message,
     Notification,
     Outcome,
     Request,
-    Terms,
 )
 from deltamcp.wire import sse
-from deltamcp.wire.codecs import Codec
 
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
-_MIRRORED = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-param-")
 
 
 class McpEndpoint:
@@ -52,11 +47,12 @@ class McpEndpoint:
         self._in_sessions = sessions
         self._closers: set[Callable[[], None]] = set()
 
-    async def serve(self, exchange: Exchange) -> None:
-        """Sends the response to a request."""
-        if exchange.method == "POST":
-            await self._post(exchange)
-        elif exchange.method not in ("GET", "DELETE") or _is_modern_version(exchange.headers):
+    def serve(self, exchange: Exchange) -> Awaitable[None]:
+        """Sends the response to a request. Await what it returns."""
+        return self._post(exchange) if exchange.method == "POST" else self._serve_other(exchange)
+
+    async def _serve_other(self, exchange: Exchange) -> None:
+        if exchange.method not in ("GET", "DELETE") or _is_modern_version(exchange.headers):
             wrong = Failure(Fault.WRONG_HTTP_METHOD, f"This endpoint does not take {exchange.method}; send POST.")
             await exchange.refuse(refusal(wrong))
         elif exchange.method == "GET":
@@ -75,45 +71,49 @@ class McpEndpoint:
 
     async def _post(self, exchange: Exchange) -> None:
         codec = choose_codecs(exchange)
-        message = await self._bodies.read(exchange, codec) if isinstance(codec, Codec) else codec
+        if isinstance(codec, Failure):
+            await exchange.refuse(refusal(codec))
+            return
+        message = self._bodies.read_arrived(exchange, codec) or await self._bodies.read(exchange, codec)
         if isinstance(message, Failure):
             await exchange.refuse(refusal(message))
             return
         dialects = self._engine.dialects
-        dialect = dialects.find_stateless(message) if type(message) is Request else None
+        dialect = dialects.find_stateless(message) if isinstance(message, Request) else None
         if dialect is None and _is_modern_version(exchange.headers):
             dialect = dialects.newest
         if dialect is None:
             await self._in_sessions.answer(message, exchange)
-        elif type(message) is Request:
-            await self._answer(message, dialect, exchange)
-        elif isinstance(message, Notification):
+        elif not isinstance(message, Request):
+            await self._take_no_request(message, exchange)
+        else:
+            understood = dialect.read(message, exchange.caller)
+            operations = self._engine.catalog.view(exchange.caller.principal).operations
+            understood = check_headers(message, understood, exchange.headers, exchange.repeated, operations)
+            version = versions.MODERN[0]
+            if not isinstance(understood, Failure):
+                version, ask = understood[0].version, understood[1]
+                if isinstance(ask, Listen):
+                    await self._follow(await self._listen(message, dialect, version, ask, exchange), exchange, message)
+                    return
+            reply = HttpReply(exchange, exchange.accepts, self._engine.limits)
+            performing = self._calls.perform(understood, reply, message.id, exchange.caller.account)
+            await serve(reply, performing, functools.partial(_write, message, dialect, version))
+
+    # The modern era
+
+    async def _take_no_request(self, message: Message | list[Message], exchange: Exchange) -> None:
+        if isinstance(message, Notification):
             await asgi.respond_accepted(exchange.send)
         else:
             await exchange.refuse(refuse_message(message))
 
-    # The modern era
-
-    async def _answer(self, request: Request, dialect: StatelessDialect, exchange: Exchange) -> None:
-        visible = self._engine.catalog.view(exchange.caller.principal).operations
-        repeated = bool(exchange.repeated) and any(name.startswith(_MIRRORED) for name in exchange.repeated)
-        understood = _read(request, dialect, exchange.headers, repeated, exchange.caller, visible)
-        version, accepts = versions.MODERN[0], exchange.accepts
-        if not isinstance(understood, Failure):
-            version, ask = understood[0].version, understood[1]
-            if isinstance(ask, Listen):
-                absent = Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
-                listened = await self._listen(request, dialect, version, ask, exchange) if accepts.events else absent
-                await self._follow(listened, exchange, request)
-                return
-        reply = HttpReply(exchange, accepts, self._engine.limits)
-        performing = self._calls.perform(understood, reply, request.id, exchange.account)
-        await serve(reply, performing, functools.partial(_write, request, dialect, version))
-
     async def _listen(
         self, request: Request, dialect: StatelessDialect, version: str, ask: Listen, exchange: Exchange
     ) -> FollowedStream | Failure:
-        quotas, account, hub = exchange.quotas, exchange.account, self._engine.hub
+        if not exchange.accepts.events:
+            return Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
+        quotas, account, hub = exchange.quotas, exchange.caller.account, self._engine.hub
         accepted = await self._engine.accept_filter(ask.filter, exchange.caller)
         size = watched_bytes(accepted.uris) + FOLLOWED_BYTES * len(accepted.tokens) + 1
         if not quotas.watched.take(account, size):
@@ -179,24 +179,6 @@ class McpEndpoint:
             self._closers.discard(close)
             on_leave()
         await asgi.end_events(send)
-
-
-def _read(
-    request: Request,
-    dialect: StatelessDialect,
-    headers: Headers,
-    has_repeated: bool,
-    caller: Caller,
-    visible: Mapping[str, Operation],
-) -> tuple[Terms, Ask] | Failure:
-    """Reads a request of the modern era, whose headers say what its body says, each of them once."""
-    mismatch = check_headers(request, headers, has_repeated)
-    if mismatch is not None:
-        return mismatch
-    understood = dialect.read(request, caller)
-    if isinstance(understood, Failure):
-        return understood
-    return check_parameter_headers(understood[1], headers, visible) or understood
 
 
 def _write(request: Request, dialect: StatelessDialect, version: str, outcome: Outcome) -> HttpAnswer:

@@ -5,24 +5,24 @@ import contextlib
 import functools
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.limits import Limits
+from deltamcp.runtime.quota import Quota
 from deltamcp.runtime.threads import Threads
 from deltamcp.transports.admission import Arrival
 from deltamcp.transports.http import asgi
-from deltamcp.transports.http.asgi import PIECE_BYTES, Header, HeaderList
+from deltamcp.transports.http.asgi import Header, HeaderList
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.values import JSON, Failure, Malformed, Message, Outcome, RequestId
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
 from deltamcp.wire.message_bounds import MessageBoundError
 
-_NONE: frozenset[bytes] = frozenset()
 _ALLOW = ((b"allow", b"POST, GET, DELETE"),)
 
 
@@ -77,81 +77,57 @@ class Exchange(Arrival, gc=False):
     """The response types that the client accepts, see `choose_codecs`."""
     codec: Codec = JSON_CODEC
     """The codec of a response that is no stream. Refusals and events are always JSON."""
-    held_bytes: int = 0
-    """The bytes of the body that count for the account until it is decoded."""
-    decoded_bytes: int = 0
-    """The memory of the decoded body that counts for the account while the request is in progress."""
-    response_bytes: int = 0
-    """The bytes of responses that count for the account until they are sent."""
-
-    @property
-    def account(self) -> str:
-        """The account that counts what the request holds, see `quota.py`."""
-        return self.caller.account
+    held: dict[Quota, int] = field(default_factory=dict)
+    """What counts for the account in each quota."""
 
     # What it holds
 
-    def hold(self, size: int) -> bool:
-        """Counts bytes of the body for the account; returns False if the account may not hold so many."""
-        if size and not self.quotas.bodies.take(self.account, size):
+    def hold(self, quota: Quota, size: int) -> bool:
+        """Counts an amount for the account until the exchange gives it back; returns False if that is too much."""
+        if size and not quota.take(self.caller.account, size):
             return False
-        self.held_bytes += size
+        self.held[quota] = self.held.get(quota, 0) + size
         return True
 
     async def hold_decoded(self, size: int, seconds: float) -> bool:
         """Counts the memory of the decoded body for the account; returns False if it was not free within `seconds`."""
         size = min(size, self.quotas.decoded.share)  # so that the largest message can be served, if alone
-        if not await self.quotas.decoded.take_in_turn(self.account, size, seconds):
+        if not await self.quotas.decoded.take_in_turn(self.caller.account, size, seconds):
             return False
-        self.decoded_bytes = size
+        self.held[self.quotas.decoded] = size
         return True
+
+    def hold_response(self, size: int) -> bool:
+        """Counts the bytes of a response for the account until it is sent; returns False if too many are unread."""
+        responses = self.quotas.responses
+        return self.hold(responses, min(size, responses.share))  # so that the largest response can be sent, if alone
 
     @contextlib.asynccontextmanager
     async def place_of_batch(self, seconds: float) -> AsyncIterator[bool]:
         """Holds a place for a batch of the account; gives False if none was free within `seconds`."""
         batches = self.quotas.batches
-        is_taken = await batches.take_in_turn(self.account, 1, seconds)
+        is_taken = await batches.take_in_turn(self.caller.account, 1, seconds)
         try:
             yield is_taken
         finally:
             if is_taken:
-                batches.give_back(self.account)
+                batches.give_back(self.caller.account)
 
-    def reserve(self, size: int, in_batch: bool = False) -> bool:
-        """Counts the bytes of a response for the account until it is sent; returns False if too many are unread.
+    def give_back(self, quota: Quota) -> None:
+        """Ends what counts in a quota."""
+        size = self.held.pop(quota, 0)
+        if size:
+            quota.give_back(self.caller.account, size)
 
-        A small one counts only in a batch, where it waits for the others.
-        """
-        if size <= PIECE_BYTES and not in_batch:
-            return True
-        responses = self.quotas.responses
-        size = min(size, responses.share)  # so that the largest response can be sent, if alone
-        if not responses.take(self.account, size):
-            return False
-        self.response_bytes += size
-        return True
-
-    def release_bytes(self) -> None:
-        """Ends the count of the body's bytes."""
-        if self.held_bytes:
-            self.quotas.bodies.give_back(self.account, self.held_bytes)
-            self.held_bytes = 0
-
-    def release(self) -> None:
-        """Ends the count of the body's bytes and memory."""
-        if self.held_bytes:
-            self.release_bytes()
-        if self.decoded_bytes:
-            self.quotas.decoded.give_back(self.account, self.decoded_bytes)
-            self.decoded_bytes = 0
+    def release_body(self) -> None:
+        """Ends the count of the body's bytes and of its memory."""
+        self.give_back(self.quotas.bodies)
+        self.give_back(self.quotas.decoded)
 
     def close(self) -> None:
         """Ends every count."""
-        if self.held_bytes or self.decoded_bytes:
-            self.release()
-        if self.response_bytes:
-            self.quotas.responses.give_back(self.account, self.response_bytes)
-            self.response_bytes = 0
+        for quota in tuple(self.held):
+            self.give_back(quota)
 
     # Its response
 
@@ -165,14 +141,18 @@ class Exchange(Arrival, gc=False):
         body, headers = response.body, response.headers
         if response.failure is not None:
             headers = self._report(response.failure, headers)
-        is_plain = self.codec is JSON_CODEC and 0 < len(body) <= PIECE_BYTES and not headers
+        is_plain = body and not headers and self.codec is JSON_CODEC
         whole = self.scope.get(asgi.WHOLE_RESPONSE) if is_plain else None
-        if whole is None or not whole(response.status, body, self.response_headers):
+        if whole is None:
             await self._send(response.status, body, headers)
+            return
+        sending = whole(response.status, body, self.response_headers)
+        if sending is not None:
+            await sending
 
     async def respond_batch(self, bodies: list[bytes]) -> None:
         """Sends the responses to the messages of a batch as one body."""
-        self.release()
+        self.release_body()
         if bodies:
             await self.respond(HttpAnswer(200, b"[%b]" % b",".join(bodies)))
         else:
@@ -211,10 +191,8 @@ class Exchange(Arrival, gc=False):
         return headers
 
 
-def repeated_names(headers: Sequence[Header], unique: Mapping[bytes, bytes]) -> frozenset[bytes]:
-    """Returns the names of headers that occur more than once; `unique` has the last of each."""
-    if len(headers) == len(unique):
-        return _NONE
+def repeated_names(headers: Iterable[Header]) -> frozenset[bytes]:
+    """Returns the names of headers that occur more than once."""
     counts = Counter(name for name, _ in headers)
     return frozenset(name for name in counts if counts[name] > 1)
 
@@ -260,57 +238,73 @@ class BodyReader:
         self._limits = limits
         self._decoders = Threads(1)
 
+    def read_arrived(self, exchange: Exchange, codec: Codec) -> Message | list[Message] | None:
+        """Reads the message or batch of a small body that has arrived; returns None for any other, which `read` reads.
+
+        Nearly every body has come with its head.
+        """
+        take = exchange.scope.get(asgi.WHOLE_BODY)
+        body: bytes | None = None if take is None else take(_UNCOUNTED_BYTES)
+        return None if body is None else codec.read_messages(body, self._limits)
+
     def read(self, exchange: Exchange, codec: Codec) -> Awaitable[Message | list[Message] | Failure]:
         """Reads the message or batch of a body. Await what it returns."""
-        return self._read(exchange, codec, codecs.read)
+        return self._read(exchange, codec, codec.read_messages)
 
     def read_object(self, exchange: Exchange) -> Awaitable[dict[str, JSON] | Message | list[Message] | Failure]:
         """Reads a body that is a JSON object and no JSON-RPC, or nothing; any other as `read` does. Await it too."""
-        return self._read(exchange, exchange.codec, _read_object)
+        return self._read(exchange, exchange.codec, functools.partial(_read_object, exchange.codec))
 
-    async def _read(self, exchange: Exchange, codec: Codec, parse: Callable[[bytes, Codec, Limits], T]) -> T | Failure:
-        limits = self._limits
-        body = await self._receive(exchange)
-        if not isinstance(body, bytes):
+    async def _read(self, exchange: Exchange, codec: Codec, parse: Callable[[bytes, Limits], T]) -> T | Failure:
+        # Checked before anything is received, so that a client that sends Expect need not send the body.
+        declared = exchange.headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared[:19]) > self._limits.message_bytes:
+            return _too_large(self._limits)
+        event = await exchange.receive()
+        body: bytes = event.get("body", b"")
+        if event.get("more_body") or len(body) > _UNCOUNTED_BYTES:
+            return await self._read_counted(exchange, codec, parse, event)
+        return parse(body, self._limits)
+
+    async def _read_counted(
+        self, exchange: Exchange, codec: Codec, parse: Callable[[bytes, Limits], T], event: Mapping[str, Any]
+    ) -> T | Failure:
+        """Reads a body whose memory counts; `event` has the first of it."""
+        limits, bodies = self._limits, exchange.quotas.bodies
+        body = await self._receive(exchange, event)
+        if isinstance(body, Failure):
             return body
         if len(body) > _UNCOUNTED_BYTES:
             size = codecs.estimate_memory(body, codec, limits)
             if not await exchange.hold_decoded(size, limits.body_seconds):
                 return _TOO_MANY
         if len(body) <= _MAX_BYTES_AT_ONCE:
-            exchange.release_bytes()
-            return parse(body, codec, limits)
-        arguments = {"body": body, "codec": codec, "limits": limits}
-        parsed: T = await self._decoders.run(exchange.account, parse, arguments)
-        exchange.release_bytes()
+            exchange.give_back(bodies)
+            return parse(body, limits)
+        arguments = {"body": body, "limits": limits}
+        parsed: T = await self._decoders.run(exchange.caller.account, parse, arguments)
+        exchange.give_back(bodies)
         return parsed
 
-    async def _receive(self, exchange: Exchange) -> bytes | Failure:
+    async def _receive(self, exchange: Exchange, event: Mapping[str, Any]) -> bytes | Failure:
         """Returns the whole body; memory stays within the limit."""
-        limits, receive = self._limits, exchange.receive
-        # Checked before anything is received, so that a client that sends Expect need not send the body.
-        declared = exchange.headers.get(b"content-length", b"")
-        if declared.isdigit() and int(declared[:19]) > limits.message_bytes:
-            return _too_large(limits)
-        event = await receive()
+        limits, bodies = self._limits, exchange.quotas.bodies
         body: bytes = event.get("body", b"")
-        if not event.get("more_body"):
-            if len(body) <= _UNCOUNTED_BYTES:
-                return body
-            if len(body) > limits.message_bytes:
-                return _too_large(limits)
-            return body if exchange.hold(len(body)) else _TOO_MANY
-        if not exchange.hold(len(body)):
+        if not event.get("more_body") and len(body) > limits.message_bytes:
+            return _too_large(limits)
+        if not exchange.hold(bodies, len(body)):
             return _TOO_MANY
+        if not event.get("more_body"):
+            return body
         whole = bytearray(body)
         try:
             async with asyncio.timeout(limits.body_seconds):
                 while event.get("more_body"):
-                    event = await receive()
+                    event = await exchange.receive()
                     piece = event.get("body", b"")
                     if len(whole) + len(piece) > limits.message_bytes:
                         return _too_large(limits)
-                    if not exchange.hold(len(piece)):
+                    if not exchange.hold(bodies, len(piece)):
                         return _TOO_MANY
                     whole += piece
         except TimeoutError:
@@ -361,7 +355,7 @@ def _too_large(limits: Limits) -> Failure:
     return Failure(Fault.TOO_LARGE, f"A message may have at most {limits.message_bytes} bytes.")
 
 
-def _read_object(body: bytes, codec: Codec, limits: Limits) -> dict[str, JSON] | Message | list[Message]:
+def _read_object(codec: Codec, body: bytes, limits: Limits) -> dict[str, JSON] | Message | list[Message]:
     if not body.strip():
         return {}
     try:
@@ -372,4 +366,4 @@ def _read_object(body: bytes, codec: Codec, limits: Limits) -> dict[str, JSON] |
         return Malformed(Fault.PARSE, str(error))
     if isinstance(value, dict) and "jsonrpc" not in value:
         return value
-    return codecs.read(body, codec, limits)
+    return codec.read_messages(body, limits)

@@ -13,6 +13,7 @@ from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import run_with_hook
 from deltamcp.runtime.quota import Quota
 from deltamcp.transports.http import asgi
+from deltamcp.transports.http.asgi import PIECE_BYTES
 from deltamcp.transports.http.exchange import AcceptedTypes, Exchange, HttpAnswer, Write
 from deltamcp.transports.quota import SHUTTING_DOWN, TOO_MANY_CALLS, UNREAD
 from deltamcp.transports.sessions.session import HandshakeSession
@@ -31,22 +32,21 @@ class WatchedChannel(Channel, abc.ABC):
     result of a function may wait for longer than the function took.
     """
 
-    __slots__ = ("_limits", "_task", "_watcher", "departed", "exchange", "fairness_key", "headers")
+    departed = False
+    """Whether the call was cancelled because the client disconnected."""
+    _task: asyncio.Task[Any] | None = None
+    _watcher: asyncio.Task[None] | None = None
 
     def __init__(self, exchange: Exchange, limits: Limits, fairness_key: Hashable = None) -> None:
         """Calls take turns by the account, unless there is another `fairness_key`."""
         self.exchange = exchange
         self.fairness_key = fairness_key or exchange.caller.account
         self.headers = exchange.headers
-        self.departed = False
-        """Whether the call was cancelled because the client disconnected."""
         self._limits = limits
-        self._task: asyncio.Task[Any] | None = None
-        self._watcher: asyncio.Task[None] | None = None
 
     @abc.abstractmethod
-    async def finish(self, response: HttpAnswer) -> None:
-        """Sends the response."""
+    def finish(self, response: HttpAnswer) -> Awaitable[None]:
+        """Sends the response. Await what it returns."""
 
     @abc.abstractmethod
     async def abandon(self) -> None:
@@ -81,18 +81,10 @@ class HttpReply(WatchedChannel):
     keep-alive comments.
     """
 
-    __slots__ = (
-        "_accepts",
-        "_detached",
-        "_keep_alive_task",
-        "_request",
-        "_send",
-        "_session",
-        "_started",
-        "_stream",
-        "_streams",
-        "_timer",
-    )
+    _stream: StoredStream | None = None
+    _started = False
+    _detached = False
+    _keep_alive_task: asyncio.Task[None] | None = None
 
     def __init__(
         self,
@@ -111,10 +103,6 @@ class HttpReply(WatchedChannel):
         self._session = session
         self._streams = streams
         self._request = request
-        self._stream: StoredStream | None = None
-        self._started = False
-        self._detached = False
-        self._keep_alive_task: asyncio.Task[None] | None = None
 
     # While the call waits
 
@@ -175,12 +163,14 @@ class HttpReply(WatchedChannel):
         self._detached = True
         await asgi.end_events(self._send)
 
-    async def finish(self, response: HttpAnswer) -> None:
+    def finish(self, response: HttpAnswer) -> Awaitable[None]:
         if self._started or (self._accepts.prefers_events and response.status == 200):
-            await self._send_message(response.body, response.instead and response.instead())
-            await self.abandon()
-        else:
-            await self.exchange.respond(response)
+            return self._send_last(response)
+        return self.exchange.respond(response)
+
+    async def _send_last(self, response: HttpAnswer) -> None:
+        await self._send_message(response.body, response.instead and response.instead())
+        await self.abandon()
 
     async def abandon(self) -> None:
         if self._stream is not None:
@@ -249,8 +239,12 @@ async def serve(reply: WatchedChannel, performing: Awaitable[Outcome | None], wr
     if outcome is None:
         await reply.abandon()
         return
-    answer = _write_counted(reply.exchange, outcome, write)
-    reply.exchange.release()
+    answer = write(outcome)
+    exchange = reply.exchange
+    if len(answer.body) > PIECE_BYTES and not exchange.hold_response(len(answer.body)):
+        answer = write(UNREAD)
+    if exchange.held:
+        exchange.release_body()
     await reply.finish(answer)
 
 
@@ -260,10 +254,7 @@ async def respond(exchange: Exchange, performing: Awaitable[Outcome | None], wri
     It is None if the client has disconnected.
     """
     outcome = await performing
-    return None if outcome is None else _write_counted(exchange, outcome, write, in_batch=True)
-
-
-def _write_counted(exchange: Exchange, outcome: Outcome, write: Write, in_batch: bool = False) -> HttpAnswer:
-    """Writes an outcome, whose bytes count for the account; or that too many are unread."""
+    if outcome is None:
+        return None
     answer = write(outcome)
-    return answer if exchange.reserve(len(answer.body), in_batch) else write(UNREAD)
+    return answer if exchange.hold_response(len(answer.body)) else write(UNREAD)

@@ -97,7 +97,7 @@ class SessionRequests:
         if isinstance(agreement, Failure):
             await exchange.respond(HttpAnswer(200, dialect.write(request, agreement, versions.HANDSHAKE[0])))
             return
-        opened = await self._sessions.open(dialect, agreement, exchange.caller.principal, exchange.account)
+        opened = await self._sessions.open(dialect, agreement, exchange.caller.principal, exchange.caller.account)
         if isinstance(opened, Failure):
             await exchange.refuse(refusal(opened, request.id))
             return
@@ -146,7 +146,7 @@ class SessionRequests:
         bodies: list[bytes] = []
         caller = opened.session.caller
         for message in messages:
-            await self._engine.computations.take_turn(exchange.account)
+            await self._engine.computations.take_turn(exchange.caller.account)
             if opened.streams.is_closed:
                 await exchange.refuse(refusal(_ENDED))
                 return
@@ -180,7 +180,7 @@ class SessionRequests:
         opened = await self._sessions.find(exchange)
         if isinstance(opened, Failure):
             return opened
-        streams, account = exchange.quotas.streams, exchange.account
+        streams, account = exchange.quotas.streams, exchange.caller.account
         if not streams.take(account):
             return Failure(Fault.OVERLOADED, "Too many streams are open; close one first.")
         self._sessions.begin_use(opened)

@@ -242,7 +242,9 @@ class McpLiteEndpoint:
         self._streams.add(stream)
         try:
             await stream.open()
-            performing = self._calls.perform(wait_to_end(understood, request), stream, request.id, exchange.account)
+            performing = self._calls.perform(
+                wait_to_end(understood, request), stream, request.id, exchange.caller.account
+            )
             await serve(stream, performing, functools.partial(write_last_event, self._lite, request, started))
         finally:
             self._streams.discard(stream)
@@ -252,7 +254,7 @@ class McpLiteEndpoint:
         self, request: Request, asked: tuple[Terms, EngineAsk] | Failure, exchange: Exchange
     ) -> tuple[HttpReply, Awaitable[Outcome | None]]:
         reply = HttpReply(exchange, ONLY_JSON, self._engine.limits)
-        return reply, self._calls.perform(asked, reply, request.id, exchange.account)
+        return reply, self._calls.perform(asked, reply, request.id, exchange.caller.account)
 
     def _write(self, request: Request, started: float, headers: HeaderList, outcome: Outcome) -> HttpAnswer:
         body, response = write_response(self._lite, request, outcome, started)
@@ -276,7 +278,7 @@ class McpLiteEndpoint:
             return
         bodies: list[bytes] = []
         for message in messages:
-            await self._engine.computations.take_turn(exchange.account)
+            await self._engine.computations.take_turn(exchange.caller.account)
             if isinstance(message, Request):
                 write = functools.partial(self._write, message, time.monotonic(), ())
                 understood = self._lite.read(message, exchange.caller)

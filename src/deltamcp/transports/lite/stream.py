@@ -152,7 +152,7 @@ class LiteStream(WatchedChannel):
         if len(data) <= asgi.PIECE_BYTES:
             await self._send("message", data)
             return
-        quota, account = self.exchange.quotas.responses, self.exchange.account
+        quota, account = self.exchange.quotas.responses, self.exchange.caller.account
         size = min(len(data), quota.share)
         if not await quota.take_in_turn(account, size, self._limits.send_seconds):
             raise ToolError(UNREAD_PARTS)
@@ -163,7 +163,7 @@ class LiteStream(WatchedChannel):
         try:
             await self._send("message", data)
         finally:
-            self.exchange.quotas.responses.give_back(self.exchange.account, size)
+            self.exchange.quotas.responses.give_back(self.exchange.caller.account, size)
 
     async def _send(self, kind: str, data: bytes) -> None:
         async with self._sending:

@@ -26,6 +26,7 @@ from deltamcp.transports.subscription import FollowedPromises, Subscription
 from deltamcp.values import (
     JSON,
     LOCAL,
+    Ask,
     Caller,
     EngineAsk,
     Failure,
@@ -65,6 +66,9 @@ class Connection(Protocol):
         """Sends a message, or buffers it until it can be sent."""
         ...
 
+    writable: asyncio.Event
+    """Set while the buffer has space."""
+
     async def wait_writable(self) -> None:
         """Returns when the buffer has space.
 
@@ -90,7 +94,8 @@ class Duplex:
         self._codec = JSON_CODEC
         self._session: HandshakeSession | None = None
         self._local_session: _LocalDuplexSession | None = None
-        self._tasks: dict[RequestId, asyncio.Task[Any]] = {}
+        self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
+        """The requests in progress, by their ids."""
         self._listening: set[asyncio.Task[Any]] = set()
         self._held_bytes = 0
         self._draining = False
@@ -99,11 +104,6 @@ class Duplex:
     def caller(self) -> Caller:
         """The caller of every request; its conversation is this connection."""
         return self._engine.identify(self._principal, secrets.token_hex(8))
-
-    @property
-    def in_flight(self) -> int:
-        """The number of requests in flight."""
-        return len(self._tasks)
 
     def put(self, message: bytes) -> None:
         """Sends a JSON message that is no response, in the encoding of the connection."""
@@ -114,7 +114,7 @@ class Duplex:
 
     def receive(self, body: bytes) -> None:
         """Handles one message from the client. It never raises."""
-        message = codecs.read(body, self._codec, self._engine.limits)
+        message = self._codec.read_messages(body, self._engine.limits)
         held = 0 if len(body) <= _SMALL_BYTES else estimate_memory(body)
         if isinstance(message, list):
             self._receive_batch(message, held // len(message))
@@ -172,49 +172,49 @@ class Duplex:
     # Requests
 
     def _begin(self, request: Request, held: int, respond: Respond) -> None:
-        if request.id in self._tasks:
+        if request.id in self.in_flight:
             respond(self._refuse(request, f"A request with the id {request.id!r} is still in progress."))
             return
         if held and self._held_bytes + held > _MAX_HELD_BYTES:
             failure = Failure(Fault.OVERLOADED, "Too many large requests are in progress; send this one again later.")
             respond(self._write_failure(request, failure))
             return
+        self._start(request, held, respond)
 
-        def finish(message: bytes | None) -> None:
-            # Before the response is sent, because the client may then use the id again.
-            self._tasks.pop(request.id, None)
-            respond(message)
-
-        self._start(request, held, respond, finish)
-
-    def _start(self, request: Request, held: int, respond: Respond, finish: Respond) -> None:
-        """Serves a request whose id is free; `finish` responds and frees the id, for a request served in a task."""
+    def _start(self, request: Request, held: int, respond: Respond) -> None:
+        """Serves a request whose id is free."""
         dialect = self._engine.dialects.find_stateless(request)
         if dialect is not None:
-            self._spawn(request, held, self._serve(request, dialect, finish), respond)
+            understood = dialect.read(request, self.caller)
+            self._spawn(request, held, self._serve(request, dialect, understood, respond), respond)
         elif request.method == "initialize":
             respond(self._initialize(request))
             self._switch_codec()
         elif self._session is not None:
-            self._spawn(request, held, self._serve_in_session(request, self._session, finish), respond)
+            self._spawn(request, held, self._serve_in_session(request, self._session, respond), respond)
         elif request.method == "ping":  # allowed before the handshake, "Initialization" in 2025-11-25
             respond(jsonrpc.encode_result(request.id, b"{}"))
         else:
             respond(self._refuse(request, "Send initialize first, or the protocol version in params._meta."))
 
     def _spawn(self, request: Request, held: int, coroutine: Coroutine[Any, Any, None], respond: Respond) -> None:
-        task = self._tasks[request.id] = asyncio.get_running_loop().create_task(coroutine)
+        task = self.in_flight[request.id] = asyncio.get_running_loop().create_task(coroutine)
         self._held_bytes += held
-        task.add_done_callback(lambda task: self._finish(request, held, task, respond))
+        task.add_done_callback(functools.partial(self._end, request, held, respond))
 
-    def _finish(self, request: Request, held: int, task: "asyncio.Task[None]", respond: Respond) -> None:
+    def _finish(self, request: Request, respond: Respond, response: bytes) -> None:
+        # Before the response is sent, because the client may then use the id again.
+        self.in_flight.pop(request.id, None)
+        respond(response)
+
+    def _end(self, request: Request, held: int, respond: Respond, task: "asyncio.Task[None]") -> None:
         self._held_bytes -= held
         error = None if task.cancelled() else task.exception()
         if error is not None:
             # A fault of this library: the engine handles those of authors. The client still gets a response.
             logger.error("request %r failed inside the server", request.id, exc_info=error)
-        if self._tasks.get(request.id) is task:  # there was no response, which would have removed it
-            del self._tasks[request.id]
+        if self.in_flight.get(request.id) is task:  # there was no response, which would have removed it
+            del self.in_flight[request.id]
             failure = Failure(Fault.INTERNAL, "The server failed; its log says why.")
             respond(None if error is None else self._write_failure(request, failure))
         self._connection.request_finished()
@@ -266,11 +266,17 @@ class Duplex:
                 case _:
                     outcome = await self._perform(ask, terms, request.id)
         if outcome is not None:
-            await self._connection.wait_writable()
-            respond(session.write(request, outcome))
+            if not self._connection.writable.is_set():
+                await self._connection.wait_writable()
+            self._finish(request, respond, session.write(request, outcome))
 
-    async def _serve(self, request: Request, dialect: StatelessDialect, respond: Respond) -> None:
-        understood = dialect.read(request, self.caller)
+    async def _serve(
+        self,
+        request: Request,
+        dialect: StatelessDialect,
+        understood: tuple[Terms, Ask] | Failure,
+        respond: Respond,
+    ) -> None:
         outcome: Outcome | None
         version = versions.MODERN[0]
         if isinstance(understood, Failure):
@@ -289,13 +295,15 @@ class Duplex:
                 case _:
                     outcome = await self._perform(ask, terms, request.id)
         if outcome is not None:
-            await self._connection.wait_writable()
-            respond(encode_response(dialect, request, outcome, version))
+            if not self._connection.writable.is_set():
+                await self._connection.wait_writable()
+            self._finish(request, respond, encode_response(dialect, request, outcome, version))
 
     async def _perform(self, ask: EngineAsk, terms: Terms, id_: RequestId) -> Outcome | None:
         """Returns the engine's outcome; None if the client cancelled the request, which then has no response."""
         try:
-            await self._connection.wait_writable()
+            if not self._connection.writable.is_set():
+                await self._connection.wait_writable()
             return await self._engine.perform(ask, terms, _DuplexChannel(self, self._session, self._engine.limits), id_)
         except asyncio.CancelledError:
             if not self._draining:
@@ -323,7 +331,7 @@ class Duplex:
 
     def _receive_notification(self, notification: Notification) -> None:
         if notification.method == "notifications/cancelled":
-            cancel_request(self._tasks, cancelled_id(notification, self._engine.limits))
+            cancel_request(self.in_flight, cancelled_id(notification, self._engine.limits))
         elif notification.method == "notifications/initialized" and self._session is not None:
             self._engine.hub.subscribe(self._session)
             if self._local_session is not None and "roots" in self._session.agreement.capabilities:
@@ -338,8 +346,8 @@ class Duplex:
         self._draining = True
         for task in self._listening:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=seconds)
+        if self.in_flight:
+            await asyncio.wait(self.in_flight.values(), timeout=seconds)
         await self.close()
 
     async def close(self) -> None:
@@ -348,7 +356,7 @@ class Duplex:
             self._engine.hub.unsubscribe(self._session)
         if self._local_session is not None:
             self._engine.local_sessions.discard(self._local_session)
-        tasks = list(self._tasks.values())
+        tasks = list(self.in_flight.values())
         for task in tasks:
             task.cancel()
         if tasks:

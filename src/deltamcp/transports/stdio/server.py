@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import io
 import os
+import selectors
 import signal
 import sys
 import threading
@@ -48,8 +49,8 @@ class LiteDuplex(Duplex):
     def _write_failure(self, request: Request, failure: Failure) -> bytes:
         return self._lite.refuse(failure, request.id)
 
-    def _start(self, request: Request, held: int, respond: Respond, finish: Respond) -> None:
-        self._spawn(request, held, self._serve_lite(request, finish), respond)
+    def _start(self, request: Request, held: int, respond: Respond) -> None:
+        self._spawn(request, held, self._serve_lite(request, respond), respond)
 
     async def _serve_lite(self, request: Request, respond: Respond) -> None:
         started = time.monotonic()
@@ -62,7 +63,7 @@ class LiteDuplex(Duplex):
             outcome = await self._perform(ask, terms, request.id)
         if outcome is not None:
             await self.wait_writable()
-            respond(write_response(self._lite, request, outcome, started)[0])
+            self._finish(request, respond, write_response(self._lite, request, outcome, started)[0])
 
 
 def _check(message: Message) -> Message:
@@ -133,6 +134,7 @@ class _PipeConnection:
         self._read_fd = read_fd
         self._loop = asyncio.get_running_loop()
         self._output = _Output(write_fd, engine.limits.unsent_bytes, self._update_reading, self._hang_up)
+        self.writable = self._output.writable
         self._ended = asyncio.Event()
         self._terminated = False
         self._may_read = asyncio.Event()
@@ -158,6 +160,7 @@ class _PipeConnection:
 
     def _open_input(self) -> None:
         try:
+            _check_polled(self._read_fd)
             os.set_blocking(self._read_fd, False)
             self._loop.add_reader(self._read_fd, self._on_readable)
             self._is_polled = True
@@ -202,7 +205,7 @@ class _PipeConnection:
 
     def _update_reading(self) -> None:
         """Resumes or pauses reading, by the size of the output buffer and the number of requests in flight."""
-        may_read = self._output.writable.is_set() and self._duplex.in_flight <= self._limits.in_flight
+        may_read = self.writable.is_set() and len(self._duplex.in_flight) <= self._limits.in_flight
         if may_read == self._may_read.is_set():
             return
         if may_read:
@@ -229,11 +232,20 @@ class _PipeConnection:
 
     async def wait_writable(self) -> None:
         # All who wait wake at once, and the first of them may fill the buffer again.
-        while not self._output.writable.is_set():
-            await self._output.writable.wait()
+        while not self.writable.is_set():
+            await self.writable.wait()
 
     def request_finished(self) -> None:
         self._update_reading()
+
+
+def _check_polled(fd: int) -> None:
+    """
+    Raises:
+        OSError: the file descriptor is one of a file, with which uvloop would abort the process.
+    """
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
 
 
 class _Output(asyncio.Protocol):
@@ -250,10 +262,12 @@ class _Output(asyncio.Protocol):
         self.writable.set()
 
     async def open(self) -> None:
-        stream = os.fdopen(self._fd, "wb", 0, closefd=False)
+        stream = os.fdopen(os.dup(self._fd), "wb", 0)  # which the transport closes, in uvloop whoever opened it
         try:
+            _check_polled(self._fd)
             self._transport, _ = await asyncio.get_running_loop().connect_write_pipe(lambda: self, stream)
         except (ValueError, OSError, NotImplementedError):
+            stream.close()
             return  # the loop cannot poll a file, nor a pipe on Windows: `write` blocks
         self._transport.set_write_buffer_limits(high=self._max_bytes)
 
