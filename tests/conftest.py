@@ -16,7 +16,7 @@ from tests.support.era_client import ERAS
 from tests.support.fork_server import fork_server
 from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.processes import served_command
-from tests.support.properties import is_deep, load_profile, off_diagonal
+from tests.support.properties import is_deep, load_profile, off_diagonal, only_deep
 from tests.support.schedule import DurationRecorder, LongestFirst, read_record
 
 load_profile()
@@ -42,7 +42,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not is_deep():
-        left_out = off_diagonal(items)
+        left_out = off_diagonal(items) | only_deep(items)
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
 
