@@ -34,7 +34,7 @@ def _run_piped(
     words: tuple[str, ...], cwd: Path, stdin: bytes, environment: Mapping[str, str]
 ) -> "subprocess.CompletedProcess[bytes]":
     variables = {**os.environ, **environment}
-    if not interpreter_variables(environment):
+    if not interpreter_variables(dict(environment)):
         return run_forked(Start(words, str(cwd), variables), stdin)
     return subprocess.run(
         [str(PROGRAM), *words],

@@ -4,7 +4,7 @@ It is the program that the library or a peer starts, and costs the start of a ba
 that is written in Python.
 """
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # what `signal` is made of, which is written in Python
 import _socket
 import array
 import marshal

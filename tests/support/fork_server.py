@@ -79,7 +79,8 @@ class ForkedProcess:
 def fork(start: Start, stdin: int, stdout: int, stderr: int) -> ForkedProcess:
     """Starts a process with these three descriptors, which stay open here."""
     reader, writer = os.pipe()
-    socket.send_fds(fork_server(), [marshal.dumps(tuple(start))], [stdin, stdout, stderr, writer])
+    request = marshal.dumps((list(start.words), start.cwd, dict(start.environment), start.program, start.bar_seconds))
+    socket.send_fds(fork_server(), [request], [stdin, stdout, stderr, writer])
     os.close(writer)
     (pid,) = NUMBER.unpack(os.read(reader, NUMBER.size))
     return ForkedProcess(pid, reader)
@@ -229,7 +230,7 @@ def _main(forked_program: str, requests: socket.socket, programs: socket.socket)
     from deltamcp.cli.terminal import progress
     from deltamcp.client import target
 
-    target._OWN_PROGRAM = (forked_program,)
+    target._OWN_PROGRAM = (forked_program,)  # type: ignore[assignment]  # of another length
     for module in pkgutil.walk_packages(deltamcp.__path__, "deltamcp."):
         if not _LEFT_OUT.search(module.name):
             importlib.import_module(module.name)
