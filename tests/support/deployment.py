@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.nginx import nginx
-from tests.support.paths import FORKED_PROGRAM, ROOT
+from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import free_port, wait_until_it_listens
 from tests.support.program import RunningProgram, running_program
 from tests.support.redis_server import redis_server
@@ -57,18 +57,12 @@ def deployment(folder: Path, options: Sequence[str] = (), port: int | None = Non
         replicas = {}
         shared = ["--store", f"redis://127.0.0.1:{store}/0", "--state-key-file", str(keys)]
         (folder / "worker").mkdir()
-        command = [str(FORKED_PROGRAM), "worker", str(ROOT / "deploy" / "server.py"), *shared]
+        command = [str(PROGRAM), "worker", str(ROOT / "deploy" / "server.py"), *shared]
         running.enter_context(running_program(command, folder / "worker"))
         for replica in ports:
             place = folder / str(replica)
             place.mkdir()
-            command = [
-                str(FORKED_PROGRAM),
-                "serve",
-                str(ROOT / "deploy" / "server.py"),
-                "--http",
-                f"127.0.0.1:{replica}",
-            ]
+            command = [str(PROGRAM), "serve", str(ROOT / "deploy" / "server.py"), "--http", f"127.0.0.1:{replica}"]
             command += [*shared, *OPTIONS, *options]
             replicas[replica] = running.enter_context(running_program(command, place))
         for replica, program in replicas.items():
