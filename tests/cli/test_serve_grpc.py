@@ -16,7 +16,7 @@ from tests.support.certificate import write_certificate
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.conditions import HANG_SECONDS
 from tests.support.grpc_peer import MESSAGES, as_dict, refusal, tool_request
-from tests.support.paths import FORKED_PROGRAM
+from tests.support.paths import PROGRAM
 from tests.support.processes import free_port
 from tests.support.program import RunningProgram, running_program
 
@@ -45,7 +45,7 @@ def folder(tmp_path):
 
 
 def serving(folder: Path, *words: str) -> AbstractContextManager[RunningProgram]:
-    return running_program([str(FORKED_PROGRAM), "serve", "kitchen.py", *words], folder)
+    return running_program([str(PROGRAM), "serve", "kitchen.py", *words], folder)
 
 
 def call(channel: grpc.Channel, name: str, **options: Any) -> str:
