@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import FORKED_PROGRAM
+from tests.support.paths import PROGRAM
 from tests.support.processes import free_port, wait_until_it_listens
 from tests.support.redis_server import redis_server
 
@@ -45,7 +45,7 @@ def server_file(tmp_path: Path) -> Path:
     ],
 )
 def test_what_cannot_reach_a_queue_is_refused_with_one_sentence(words, sentence, server_file):
-    command = [str(FORKED_PROGRAM), words[0], str(server_file), *words[1:]]
+    command = [str(PROGRAM), words[0], str(server_file), *words[1:]]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"delta-mcp: {sentence}") and ended.stderr.count("\n") == 1
@@ -56,8 +56,8 @@ def test_a_worker_runs_what_a_server_without_one_queues(server_file, tmp_path):
     (tmp_path / "redis").mkdir()
     options = [str(server_file), "--store", f"redis://127.0.0.1:{store}/0"]
     with redis_server(store, tmp_path / "redis"):
-        serve = [str(FORKED_PROGRAM), "serve", *options, "--http", f"127.0.0.1:{port}", "--no-worker"]
-        worker = [str(FORKED_PROGRAM), "worker", *options, "--log-format", "json"]
+        serve = [str(PROGRAM), "serve", *options, "--http", f"127.0.0.1:{port}", "--no-worker"]
+        worker = [str(PROGRAM), "worker", *options, "--log-format", "json"]
         with (
             subprocess.Popen(serve, stderr=subprocess.PIPE, text=True) as server,
             subprocess.Popen(worker, stderr=subprocess.PIPE, text=True) as running,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import FORKED_PROGRAM, MISBEHAVING_SERVER
+from tests.support.paths import MISBEHAVING_SERVER, PROGRAM
 from tests.support.processes import free_port, wait_until_it_listens
 from tests.support.watched_process import WatchedProcess
 
@@ -60,7 +60,7 @@ def fault_server(place: Path, **limits: float) -> Iterator[FaultServer]:
     port = free_port()
     trace, log = place / "trace", place / "log"
     environment = {**os.environ, "FAULTS_TRACE": str(trace), "FAULTS_LIMITS": json.dumps(limits)}
-    command = [str(FORKED_PROGRAM), "serve", str(MISBEHAVING_SERVER), "--http", f"127.0.0.1:{port}"]
+    command = [str(PROGRAM), "serve", str(MISBEHAVING_SERVER), "--http", f"127.0.0.1:{port}"]
     with log.open("wb") as errors:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
     try:
