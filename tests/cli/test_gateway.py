@@ -17,7 +17,7 @@ from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.results.policy import ResultPolicy
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.conditions import wait_until
-from tests.support.paths import FORKED_PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, PROGRAM, ROOT
 from tests.support.program import running_program
 from tests.support.raw_client import META
 
@@ -202,7 +202,7 @@ async def test_a_killed_gateway_has_counted_what_it_did(folder):
     environment = {**os.environ, **{f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "CACHE", "STATE")}}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *(str(FORKED_PROGRAM), "gateway", "mcp.json"),
+        *(str(PROGRAM), "gateway", "mcp.json"),
         cwd=folder,
         env=environment,
         stdin=pipe,
