@@ -13,9 +13,10 @@ import pytest
 from deltamcp import DeltaServer
 from deltamcp.cli.serving.server_target import load
 from tests.support.era_client import ERAS
-from tests.support.paths import PROGRAM, ROOT
+from tests.support.fork_server import fork_server
+from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.processes import served_command
-from tests.support.properties import is_deep, load_profile, off_diagonal
+from tests.support.properties import is_deep, load_profile, off_diagonal, only_deep
 from tests.support.schedule import DurationRecorder, LongestFirst, read_record
 
 load_profile()
@@ -41,7 +42,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not is_deep():
-        left_out = off_diagonal(items)
+        left_out = off_diagonal(items) | only_deep(items)
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
 
@@ -68,6 +69,15 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def forked_program() -> Iterator[None]:
+    """FORKED_PROGRAM can be started, and clients serve files by it."""
+    fork_server()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("deltamcp.client.target._OWN_PROGRAM", (str(FORKED_PROGRAM),))
+        yield
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     return ROOT
@@ -76,7 +86,7 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def command() -> list[str]:
     """The command line that serves the example on stdio."""
-    return [str(PROGRAM), "serve", str(ROOT / "examples" / "everything.py")]
+    return [str(FORKED_PROGRAM), "serve", str(ROOT / "examples" / "everything.py")]
 
 
 @pytest.fixture(scope="session")

@@ -17,12 +17,13 @@ from typing import Any
 import httpx2
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from deltamcp.auth import key_set
 from tests.support.authorization_server import AuthorizationServer, authorization_server
 from tests.support.conditions import HANG_SECONDS
+from tests.support.fake_issuer import rsa_key
 from tests.support.processes import DISCOVER, DISCOVER_HEADERS, free_port
 from tests.support.protected_server import protected_server
 
@@ -135,8 +136,8 @@ class Genuine:
 
 
 FORGERS: dict[str, Any] = {
-    "RS256": rsa.generate_private_key(65537, 2048),
-    "PS256": rsa.generate_private_key(65537, 2048),
+    "RS256": rsa_key(),
+    "PS256": rsa_key(1),
     "ES256": ec.generate_private_key(ec.SECP256R1()),
     "EdDSA": ed25519.Ed25519PrivateKey.generate(),
 }

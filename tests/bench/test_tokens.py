@@ -69,6 +69,7 @@ def test_what_is_promised_of_tokens(shared):
     assert summary["get_schema_full_ratio"] <= 0.65
 
 
+@pytest.mark.deep
 def test_what_is_promised_of_retrieval(shared):
     summary = retrieval.run(shared / "corpus")["summary"]
     assert summary["macro_recall_at_5"] >= 73

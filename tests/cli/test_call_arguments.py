@@ -9,7 +9,7 @@ from deltamcp import DeltaServer, ResultPolicy
 from deltamcp.cli.terminal.arguments import convert_by_schema
 from tests.support.conditions import HANG_SECONDS
 from tests.support.http_server import serve_http
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 
 
 def server() -> DeltaServer:
@@ -25,7 +25,7 @@ def server() -> DeltaServer:
 
 async def said(*words: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        str(PROGRAM), "call", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        str(FORKED_PROGRAM), "call", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(HANG_SECONDS):
         out, err = await process.communicate()

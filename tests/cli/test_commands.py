@@ -26,7 +26,7 @@ from deltamcp.cli.terminal import arguments, progress
 from deltamcp.cli.verbs import call
 from tests.support.command_line import BAR_AT_ONCE, PipedRun, assert_one_sentence, run, run_bytes, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, PROGRAM, ROOT
 from tests.support.processes import free_port, wait_until_it_answers
 from tests.support.properties import examples
 
@@ -243,7 +243,7 @@ def official(place) -> list[str]:
 def ours(place) -> Iterator[str]:
     """The URL of a `DeltaServer`."""
     address = f"127.0.0.1:{free_port()}"
-    command = [PROGRAM, "serve", place / "ours.py", "--http", address]
+    command = [FORKED_PROGRAM, "serve", place / "ours.py", "--http", address]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             wait_until_it_answers(process, f"http://{address}/mcp")

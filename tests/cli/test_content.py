@@ -12,7 +12,7 @@ from deltamcp.cli.terminal.content import write_reply
 from deltamcp.client.reply import Reply
 from deltamcp.results.delta_mcp_shapes import original_shape, stringify
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 
 ORIGINAL = """
 from deltamcp import DeltaServer, ResultPolicy
@@ -34,7 +34,7 @@ def original(tmp_path_factory) -> Path:
 
 
 def call(server: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [str(PROGRAM), "call", "--speak", "delta-mcp", str(PROGRAM), "serve", str(server), *words]
+    command = [str(FORKED_PROGRAM), "call", "--speak", "delta-mcp", str(FORKED_PROGRAM), "serve", str(server), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
 
 

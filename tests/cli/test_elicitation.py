@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.command_line import PipedRun, run, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, ROOT
 
-EVERYTHING = (str(PROGRAM), "serve", str(ROOT / "examples" / "everything.py"))
+EVERYTHING = (str(FORKED_PROGRAM), "serve", str(ROOT / "examples" / "everything.py"))
 
 ASKING = """
 from deltamcp import Context, DeltaServer, elicitation
@@ -100,7 +100,7 @@ def place(tmp_path_factory) -> Path:
 
 
 def asking(place: Path) -> tuple[str, ...]:
-    return str(PROGRAM), "serve", str(place / "asking.py")
+    return str(FORKED_PROGRAM), "serve", str(place / "asking.py")
 
 
 @pytest.fixture(params=["modern", "handshake"])
@@ -183,7 +183,7 @@ def test_the_questions_of_the_official_sdks_server_are_asked_too(place):
 def test_a_prompt_does_not_go_into_a_redirected_result(place):
     """Only stdout is redirected; the terminal still asks."""
     ours, theirs = pty.openpty()
-    command = [str(PROGRAM), "call", *asking(place), "both"]
+    command = [str(FORKED_PROGRAM), "call", *asking(place), "both"]
     with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as process:
         os.close(theirs)
         os.write(ours, b"Ann\ny\nBob\ny\n")
@@ -195,7 +195,7 @@ def test_a_prompt_does_not_go_into_a_redirected_result(place):
 
 def test_an_interrupted_question_ends_with_130_and_no_traceback(place, speak):
     ours, theirs = pty.openpty()
-    command = [str(PROGRAM), "call", *speak, *asking(place), "both"]
+    command = [str(FORKED_PROGRAM), "call", *speak, *asking(place), "both"]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         heard = b""

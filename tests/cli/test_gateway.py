@@ -17,7 +17,7 @@ from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.results.policy import ResultPolicy
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.conditions import wait_until
-from tests.support.paths import PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, PROGRAM, ROOT
 from tests.support.program import running_program
 from tests.support.raw_client import META
 
@@ -40,7 +40,7 @@ def long_text(words: int) -> str:
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "books.py").write_text(SERVER)
-    entry = {"command": str(PROGRAM), "args": ["serve", str(tmp_path / "books.py")]}
+    entry = {"command": str(FORKED_PROGRAM), "args": ["serve", str(tmp_path / "books.py")]}
     (tmp_path / "mcp.json").write_text(
         json.dumps({"mcpServers": {"books": entry, "more": {**entry, "env": {"MORE": "1"}}}})
     )
@@ -50,7 +50,7 @@ def folder(tmp_path):
 def gateway(folder: Path, *words: str) -> dict[str, object]:
     """The entry by which a client starts a gateway that keeps its files in a folder."""
     homes = {f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "CACHE", "STATE")}
-    return {"command": str(PROGRAM), "args": ["gateway", *words], "env": homes, "cwd": str(folder)}
+    return {"command": str(FORKED_PROGRAM), "args": ["gateway", *words], "env": homes, "cwd": str(folder)}
 
 
 async def tool_names(target) -> list[str]:
@@ -74,7 +74,7 @@ async def test_the_flat_list_has_the_names_of_the_servers_in_front(folder):
     ]
 
 
-@pytest.mark.parametrize("words", [["books.py"], ["--", str(PROGRAM), "serve", "books.py"], ["mcp.json#books"]])
+@pytest.mark.parametrize("words", [["books.py"], ["--", str(FORKED_PROGRAM), "serve", "books.py"], ["mcp.json#books"]])
 async def test_one_server_is_wrapped_with_nothing_to_write(folder, words):
     names = await tool_names(gateway(folder, "--disclosure=full", *words))
     assert sorted(names) == ["continue", "find_book", "long_text"]
@@ -116,7 +116,7 @@ def test_the_size_of_a_result_on_the_command_line_holds_for_every_server_that_ha
 
 
 async def test_it_serves_http_as_serve_does(folder):
-    command = [str(PROGRAM), "gateway", "mcp.json", "--http", "127.0.0.1:0", "--disclosure", "full"]
+    command = [str(FORKED_PROGRAM), "gateway", "mcp.json", "--http", "127.0.0.1:0", "--disclosure", "full"]
     with running_program(command, folder) as program:
         url = program.wait_for(r"(http://\S+) \(Ctrl-C")[1]
         assert "books_find_book" in await tool_names(url)
@@ -128,7 +128,16 @@ async def test_it_serves_http_as_serve_does(folder):
 
 async def test_beside_grpc_and_http_it_starts_servers_without_handlers_of_grpc(folder):
     (folder / "gateway.toml").write_text('include = "mcp.json"\n[defaults]\nidle_seconds = 0.2\n')
-    command = [str(PROGRAM), "gateway", "gateway.toml", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics"]
+    command = [
+        str(FORKED_PROGRAM),
+        "gateway",
+        "gateway.toml",
+        "--grpc",
+        "127.0.0.1:0",
+        "--http",
+        "127.0.0.1:0",
+        "--metrics",
+    ]
     with running_program(command, folder, env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}) as program:
         program.wait_for(r"at http://")
         async with connect(program.wait_for(r"(grpc://\S+) \(Ctrl-C")[1]) as client:
@@ -171,7 +180,7 @@ async def test_a_server_that_lacks_a_variable_is_left_out_and_told(folder):
     document = json.loads((folder / "mcp.json").read_text())
     document["mcpServers"]["secretive"] = {"command": "x", "env": {"TOKEN": "${NOT_SET}"}}
     (folder / "mcp.json").write_text(json.dumps(document))
-    with running_program([str(PROGRAM), "gateway", "mcp.json", "--http", "127.0.0.1:0"], folder) as program:
+    with running_program([str(FORKED_PROGRAM), "gateway", "mcp.json", "--http", "127.0.0.1:0"], folder) as program:
         program.wait_for("secretive is left out: it needs the variable NOT_SET, which is not set.")
         assert "discover" in await tool_names(program.wait_for(r"(http://\S+) \(Ctrl-C")[1])
 
@@ -272,7 +281,7 @@ async def test_what_check_and_audit_count_is_what_the_gateway_costs(folder):
             for tool in ("find_book", "long_text")
         ]
         assert told + len_of(overview) + round(sum(schemas) / len(schemas)) == pytest.approx(one_tool, abs=8)
-    async with connect([str(PROGRAM), "serve", str(folder / "books.py")], progressive=False) as client:
+    async with connect([str(FORKED_PROGRAM), "serve", str(folder / "books.py")], progressive=False) as client:
         assert 2 * sum(map(definition_tokens, await client.describe())) == without
     audited = run("audit", "mcp.json", "--json", cwd=folder)
     together = json.loads(audited.out)["together"]
@@ -286,9 +295,9 @@ def len_of(text: object) -> int:
 async def test_make_run_is_a_gateway_over_the_examples(folder):
     config = ROOT / "examples" / "gateway" / "gateway.toml"
     assert f"gateway {config.relative_to(ROOT)} --http" in (ROOT / "Makefile").read_text()
-    environment = {**os.environ, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(folder)}
+    environment = {**os.environ, "PATH": f"{FORKED_PROGRAM.parent}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(folder)}
     environment |= {"XDG_STATE_HOME": str(folder)}
-    command = [str(PROGRAM), "gateway", str(config), "--http", "127.0.0.1:0"]
+    command = [str(FORKED_PROGRAM), "gateway", str(config), "--http", "127.0.0.1:0"]
     with running_program(command, folder, env=environment) as program:
         url = program.wait_for(r"(http://\S+) \(Ctrl-C")[1]
         async with connect(url, progressive=False) as client:

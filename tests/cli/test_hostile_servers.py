@@ -13,7 +13,7 @@ import pytest
 from tests.support.command_line import BAR_AT_ONCE, assert_one_sentence, run, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
 from tests.support.hostile_server import NASTY, command, requests, serve_over_http
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 from tests.support.program import running_program
 
 STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]")
@@ -108,7 +108,9 @@ def test_audit_gives_up_a_list_without_end(tmp_path):
 
 @pytest.mark.parametrize("attack", ["silence", "mute", "pings", "log_messages"])
 def test_a_timeout_ends_the_command_and_a_server_that_ignores_everything(attack, tmp_path):
-    with running_program([str(PROGRAM), "call", "--timeout", "0.5", *command(attack), "go"], tmp_path) as program:
+    with running_program(
+        [str(FORKED_PROGRAM), "call", "--timeout", "0.5", *command(attack), "go"], tmp_path
+    ) as program:
         assert program.process.wait(HANG_SECONDS) == 3
         assert "0.5 s" in program.text()
 
@@ -117,14 +119,14 @@ def test_a_timeout_ends_the_command_and_a_server_that_ignores_everything(attack,
 def test_an_interrupt_ends_the_command_and_its_server(attack, tmp_path):
     log = tmp_path / "requests.txt"
     method = "tools/list" if attack == "many_pages" else "tools/call"
-    with running_program([str(PROGRAM), "call", *command(attack, log), "go"], tmp_path) as program:
+    with running_program([str(FORKED_PROGRAM), "call", *command(attack, log), "go"], tmp_path) as program:
         _wait_for_request(program.process, log, method)
         assert program.end(signal.SIGINT) == 130
 
 
 def test_a_second_interrupt_does_not_wait_for_a_server_that_ignores_its_end(tmp_path):
     log = tmp_path / "requests.txt"
-    with running_program([str(PROGRAM), "call", *command("silence", log), "go"], tmp_path) as program:
+    with running_program([str(FORKED_PROGRAM), "call", *command("silence", log), "go"], tmp_path) as program:
         _wait_for_request(program.process, log, "tools/call")
         program.process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):

@@ -12,10 +12,10 @@ from mcp.client.session import ClientSession
 from mcp.client.stdio import stdio_client
 
 from tests.support.command_line import PipedRun, assert_one_sentence, run, run_bytes, run_on_terminal
-from tests.support.paths import PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, ROOT
 
 EVERYTHING = str(ROOT / "examples" / "everything.py")
-LIBRARY = (str(PROGRAM), "serve", str(ROOT / "examples" / "library" / "operations.json"))
+LIBRARY = (str(FORKED_PROGRAM), "serve", str(ROOT / "examples" / "library" / "operations.json"))
 
 ODD = """
 from deltamcp import DeltaServer, PromptMessage, Text

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 from tests.support.processes import free_port
 
 pytest.importorskip("docket")
@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ports(folder: Path) -> Iterator[tuple[int, int]]:
     """A server over HTTP and gRPC."""
     http, grpc = free_port(), free_port()
-    words = [PROGRAM, "serve", "slow.py", "--http", f"127.0.0.1:{http}", "--grpc", f"127.0.0.1:{grpc}"]
+    words = [FORKED_PROGRAM, "serve", "slow.py", "--http", f"127.0.0.1:{http}", "--grpc", f"127.0.0.1:{grpc}"]
     with subprocess.Popen([str(word) for word in words], cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = ""
@@ -146,7 +146,7 @@ def test_redeem_says_how_it_is_used(folder):
 
 def test_a_call_that_is_interrupted_is_cancelled(target, folder):
     mark = target.partition(":")[0]
-    words = [str(PROGRAM), "call", target, "wait", f"mark={mark}"]
+    words = [str(FORKED_PROGRAM), "call", target, "wait", f"mark={mark}"]
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for_file(folder / f"{mark}-begun")
         process.send_signal(signal.SIGINT)

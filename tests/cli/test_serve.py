@@ -5,6 +5,7 @@ import json
 import re
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ import pytest
 from deltamcp import ClientError, connect
 from deltamcp.cli.main import main
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM, PROGRAM
 from tests.support.program import running_program
 
 
 def run(*arguments: str, cwd: Path, said: str = "") -> subprocess.CompletedProcess[str]:
-    command = [str(PROGRAM), *arguments]
+    command = [str(FORKED_PROGRAM), *arguments]
     return subprocess.run(
         command, input=said, capture_output=True, text=True, cwd=cwd, timeout=HANG_SECONDS, check=False
     )
@@ -127,11 +128,11 @@ server.run("http", port=0)
 """
 
 
-@pytest.mark.parametrize("command", [[str(PROGRAM), "serve", "slow.py", "--http", "127.0.0.1:0"], ["script.py"]])
+@pytest.mark.parametrize("command", [[str(FORKED_PROGRAM), "serve", "slow.py", "--http", "127.0.0.1:0"], ["script.py"]])
 def test_the_address_is_said_once_the_server_listens_there(tmp_path, command):
     (tmp_path / "slow.py").write_text(SLOW_START)
     (tmp_path / "script.py").write_text(SCRIPT)
-    command = command if len(command) > 1 else [str(PROGRAM.with_name("python")), *command]
+    command = command if len(command) > 1 else [sys.executable, *command]
     with running_program(command, tmp_path) as program:
         program.wait_for("starting")
         assert "Serving" not in program.text()
@@ -148,7 +149,7 @@ def test_the_address_is_said_once_the_server_listens_there(tmp_path, command):
 def test_the_log_says_when_a_server_has_stopped(tmp_path, words):
     (tmp_path / "slow.py").write_text(SLOW_START)
     (tmp_path / "go").touch()
-    with running_program([str(PROGRAM), "serve", "slow.py", *words], tmp_path) as program:
+    with running_program([str(FORKED_PROGRAM), "serve", "slow.py", *words], tmp_path) as program:
         program.wait_for(r"\(Ctrl-C stops\)")
         assert STOPPED not in program.text()
         assert program.end() == 0
@@ -159,7 +160,7 @@ def test_the_log_says_when_a_gateway_has_stopped(tmp_path, monkeypatch):
     for purpose in ("STATE", "CACHE", "CONFIG"):
         monkeypatch.setenv(f"XDG_{purpose}_HOME", str(tmp_path / purpose.lower()))
     (tmp_path / "slow.py").write_text("from deltamcp import DeltaServer\nserver = DeltaServer('slow')")
-    with running_program([str(PROGRAM), "gateway", "--http", "127.0.0.1:0", "slow.py"], tmp_path) as program:
+    with running_program([str(FORKED_PROGRAM), "gateway", "--http", "127.0.0.1:0", "slow.py"], tmp_path) as program:
         program.wait_for(r"\(Ctrl-C stops\)")
         assert program.end() == 0
     assert program.text().endswith(STOPPED)
@@ -288,7 +289,7 @@ def test_over_http_a_failure_names_the_log_and_no_folder(tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     log = tmp_path / "private" / "failing.log"
     log.parent.mkdir()
-    command = [str(PROGRAM), "serve", "failing.py", "--http", "127.0.0.1:0", "--log-file", str(log)]
+    command = [str(FORKED_PROGRAM), "serve", "failing.py", "--http", "127.0.0.1:0", "--log-file", str(log)]
 
     async def fail(url: str) -> str:
         async with connect(url) as client:
@@ -304,7 +305,7 @@ def test_over_http_a_failure_names_the_log_and_no_folder(tmp_path):
 def test_compat_speaks_the_http_of_the_original(tmp_path):
     (tmp_path / "mine.py").write_text("from deltamcp import DeltaServer\nserver = DeltaServer('mine')\n")
     command = [
-        str(PROGRAM),
+        str(FORKED_PROGRAM),
         "serve",
         "mine.py",
         "--http",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deltamcp.cli.serving.state_keys import parse_keys, read_keys
 from deltamcp.errors import ConfigurationError
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 
 KEY_TEXTS = [
     bytes.hex,
@@ -99,7 +99,7 @@ def serve(folder: Path, keys: str, **params: Any) -> dict[str, Any]:
         "params": {"name": "greet", "arguments": {}, "_meta": meta, **params},
     }
     done = subprocess.run(
-        [str(PROGRAM), "serve", "asking.py", "--state-key-file", "keys"],
+        [str(FORKED_PROGRAM), "serve", "asking.py", "--state-key-file", "keys"],
         input=f"{json.dumps(request)}\n",
         capture_output=True,
         text=True,

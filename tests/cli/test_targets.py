@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import PipedRun, run
-from tests.support.paths import ROOT
+from tests.support.paths import FORKED_PROGRAM, ROOT
 
 SERVER = """
 import sys
@@ -45,10 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write_servers(path: Path, **servers: str) -> None:
-    entries = {
-        name: {"command": sys.executable, "args": ["-P", "-m", "deltamcp", "serve", target]}
-        for name, target in servers.items()
-    }
+    entries = {name: {"command": str(FORKED_PROGRAM), "args": ["serve", target]} for name, target in servers.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"mcpServers": entries}))
 

@@ -164,6 +164,7 @@ async def test_sighup_replaces_the_workers_and_loses_no_call(tmp_path):
                 while not done.is_set():
                     await server.worker()
                     count += 1
+                    await asyncio.sleep(0.02)
                 return count
 
             calls = [asyncio.create_task(call_on()) for _ in range(3)]
@@ -233,7 +234,7 @@ async def test_the_workers_end_when_what_started_them_is_killed(tmp_path):
 )
 def test_a_server_that_cannot_start_is_told_once(tmp_path, text, code, sentence):
     (tmp_path / "shelf.py").write_text(text)
-    done = run(tmp_path, "--http", "127.0.0.1:0", "--workers", "4")
+    done = run(tmp_path, "--http", "127.0.0.1:0", "--workers", "2")
     assert done.returncode == code
     assert done.stderr.count(sentence) == 1, done.stderr
 

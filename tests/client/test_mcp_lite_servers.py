@@ -26,7 +26,7 @@ from deltamcp.errors import (
 )
 from tests.client.certificates import Authority
 from tests.support.lite_address import Binding, serve_lite
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 from tests.support.processes import free_port
 
 LARGE = 2**53 + 1
@@ -258,7 +258,7 @@ async def test_a_file_and_a_command_line_speak_mcp_lite_over_stdio(tmp_path):
         "from deltamcp import DeltaServer\n\nserver = DeltaServer('shelf', '1')\n\n\n"
         "@server.tool\ndef add(a: int, b: int) -> dict:\n    return {'sum': a + b}\n"
     )
-    for target in (str(file), [str(PROGRAM), "serve", "--mcp-lite", str(file)]):
+    for target in (str(file), [str(FORKED_PROGRAM), "serve", "--mcp-lite", str(file)]):
         async with connect(target, speak="mcp-lite", quiet=True) as client:
             assert (client.server.protocol, client.server.name) == ("mcp-lite", "shelf")
             assert await client.call("add", a=1, b=2) == {"sum": 3}

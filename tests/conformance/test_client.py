@@ -3,12 +3,13 @@
 import json
 import re
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.paths import FORKED_PYTHON
 
 pytestmark = pytest.mark.interop
 
@@ -96,7 +97,7 @@ def test_every_scenario_passes_but_those_of_extensions_that_the_client_lacks(nod
     entry = node_modules / "conformance-next" / "dist" / "index.js"
     options = ["--requirements", revision, "--timeout", "120000", "-o", tmp_path]
     ran = subprocess.run(
-        [node, entry, "client", "--command", f"{sys.executable} {CLIENT}", *options],
+        [node, entry, "client", "--command", f"{FORKED_PYTHON} {CLIENT}", *options],
         capture_output=True,
         text=True,
         timeout=SUITE_SECONDS,

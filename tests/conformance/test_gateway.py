@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.conformance_suite import Checks, read_checks, run_suite
-from tests.support.paths import PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.processes import free_port, served_command, wait_until_it_listens
 
 pytestmark = pytest.mark.interop
@@ -72,7 +72,9 @@ def gateway(entry: Mapping[str, Any], speak: str, folder: Path) -> Iterator[str]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():
             patch.setenv(name, value)
-        with served_command([str(PROGRAM), "serve", str(Path(__file__).with_name("everything_gateway.py"))]) as url:
+        with served_command(
+            [str(FORKED_PROGRAM), "serve", str(Path(__file__).with_name("everything_gateway.py"))]
+        ) as url:
             yield url
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.conformance_suite import RESULT_DIRECTORY, run_suite
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 from tests.support.processes import served_command
 
 pytestmark = pytest.mark.interop
@@ -86,7 +86,9 @@ def test_the_requirements_of_2025_11_25_pass_84_checks_of_84(conformance, everyt
 
 def test_the_requirements_of_2026_07_28_pass_153_checks_of_153_and_those_of_tasks_44_of_44(conformance):
     """@modelcontextprotocol/conformance 0.2.0-alpha.12; its exit code judges the scored scenarios."""
-    with served_command([str(PROGRAM), "serve", str(Path(__file__).with_name("everything_with_tasks.py"))]) as url:
+    with served_command(
+        [str(FORKED_PROGRAM), "serve", str(Path(__file__).with_name("everything_with_tasks.py"))]
+    ) as url:
         results = conformance(url, "conformance-next", "--requirements", "2026-07-28")
     assert _with(results, "FAILURE", "WARNING") == set()
     assert _with(results, "SKIPPED") == SKIPPED_BY_THE_SUITE

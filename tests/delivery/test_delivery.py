@@ -98,6 +98,7 @@ def value_server(**policy: Any) -> DeltaServer:
 # The budget
 
 
+@pytest.mark.diagonal("budget", "era")
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("kind", VALUES | LIKE_MARKS)
 async def test_a_reply_keeps_to_its_budget(kind, budget, era):
@@ -121,6 +122,7 @@ async def test_a_link_counts_towards_the_budget(kind, budget):
         assert token_cost(result) <= budget and len(links) == ("handle" in result_meta(result))
 
 
+@pytest.mark.diagonal("budget", "era")
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("kind", [kind for kind, value in VALUES.items() if isinstance(value, dict)])
 async def test_text_and_structured_content_share_the_budget(kind, budget, era):
@@ -165,6 +167,7 @@ def block_server(kind: str, **policy: Any) -> DeltaServer:
     return server
 
 
+@pytest.mark.diagonal("budget", "era")
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("kind", BLOCKS)
 async def test_blocks_keep_to_the_budget_and_are_kept_whole(kind, budget, era):

@@ -12,7 +12,7 @@ from deltamcp import DeltaClient, ResultPolicy, connect
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from tests.support import rows_server
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 
 ADVICE = "keep_results = true"
 
@@ -29,7 +29,9 @@ def gateway(folder: Path, config: str = "keep_results = true", cwd: Path | None 
     command = f"command = {json.dumps(sys.executable)}\nargs = [{json.dumps(rows_server.__file__)}]"
     path.write_text(f'disclosure = "full"\nquery = false\n{config}\n[servers.rows]\n{command}\n')
     env = {f"XDG_{purpose}_HOME": str(folder / purpose.lower()) for purpose in ("STATE", "CACHE", "CONFIG")}
-    return connect({"command": str(PROGRAM), "args": ["gateway", str(path)], "env": env, "cwd": str(cwd or folder)})
+    return connect(
+        {"command": str(FORKED_PROGRAM), "args": ["gateway", str(path)], "env": env, "cwd": str(cwd or folder)}
+    )
 
 
 async def call(client: DeltaClient, name: str, **arguments: Any) -> tuple[str, Mapping[str, Any]]:

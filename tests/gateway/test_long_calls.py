@@ -17,7 +17,7 @@ from tests.support import task_server
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.era_client import ERAS
 from tests.support.fake_http import Fake, FakeConnection, FakeRequest, serve_fake
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 from tests.support.raw_client import META, RawClient, raw_client
 
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -33,7 +33,7 @@ class TaskGateway:
     def __init__(self, folder: Path, behind: str, sync_seconds: float = 0.0, **options: Any) -> None:
         self._log = folder / "log"
         entry = {
-            "command": str(PROGRAM),
+            "command": str(FORKED_PROGRAM),
             "args": ["serve", task_server.__file__],
             "env": {task_server.LOG: str(self._log)},
         }

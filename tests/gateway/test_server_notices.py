@@ -23,7 +23,7 @@ from tests.support.conditions import wait_until
 from tests.support.era_client import ERAS
 from tests.support.http_server import serve_http
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
-from tests.support.paths import PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.processes import free_port
 
 SLEEPER = """
@@ -243,7 +243,7 @@ async def test_a_gateway_none_of_whose_servers_runs_still_has_tools(tmp_path: Pa
 def test_the_command_line_says_why_a_tool_is_not_there(tmp_path: Path) -> None:
     entry = crashing().entry
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"sqlite": entry}}))
-    called = run("call", str(PROGRAM), "gateway", "servers.json", "sqlite_write_query", cwd=tmp_path)
+    called = run("call", str(FORKED_PROGRAM), "gateway", "servers.json", "sqlite_write_query", cwd=tmp_path)
     assert called.code == 2
     assert "sqlite_write_query cannot be called now. sqlite: not running: exit code 1, AttributeError" in called.err
 

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.support.conditions import HANG_SECONDS
 from tests.support.gateway_process import Behind, config_file
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 from tests.support.processes import served_command
 from tests.support.sdk_host import CALLS, Peer, connect_peer, shown
 
@@ -36,7 +36,7 @@ def behind(request: pytest.FixtureRequest, command: list[str], tmp_path_factory:
 @pytest.fixture(scope="module", params=FRONTS)
 def target(request: pytest.FixtureRequest, behind: Path) -> Iterator[Any]:
     """Where the client connects to."""
-    command = [str(PROGRAM), "gateway", "--disclosure", "full", "--raw", "--no-ledger", str(behind)]
+    command = [str(FORKED_PROGRAM), "gateway", "--disclosure", "full", "--raw", "--no-ledger", str(behind)]
     if request.param == "stdio":
         yield StdioServerParameters(command=command[0], args=command[1:])
     else:

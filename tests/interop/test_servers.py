@@ -113,7 +113,7 @@ def test_call_gives_what_the_tool_says(subject: Subject) -> None:
     assert any(call.says in part.get("text", "") for part in result["content"]), ran.stdout
 
 
-@pytest.mark.parametrize("subject", ["everything", "git"], indirect=True)
+@pytest.mark.parametrize("subject", ["everything", pytest.param("git", marks=pytest.mark.deep)], indirect=True)
 def test_commands_report_the_same_tokens_for_one_server(subject: Subject) -> None:
     """The judge counts each definition as a host sends it; every command's figure is the sum of these."""
     hosts_send = {

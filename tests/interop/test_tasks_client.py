@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 from pydantic import TypeAdapter
 
-from tests.support.paths import PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.processes import served_command
 
 pytestmark = pytest.mark.interop
@@ -24,7 +24,9 @@ OLD, NEW = "2025-11-25", "2026-07-28"
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with served_command([str(PROGRAM), "serve", str(ROOT / "tests/conformance/everything_with_tasks.py")]) as address:
+    with served_command(
+        [str(FORKED_PROGRAM), "serve", str(ROOT / "tests/conformance/everything_with_tasks.py")]
+    ) as address:
         yield address
 
 

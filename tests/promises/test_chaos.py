@@ -12,9 +12,10 @@ from bench.hostile.stores import SkippedError
 from bench.promises.chaos import run_chaos
 from bench.promises.topology import PromiseTopology, run_topology
 from tests.support.conditions import HANG_SECONDS, wait_until
+from tests.support.properties import examples
 
 PROMISES = 40
-REDEMPTIONS = 1000
+REDEMPTIONS = examples(1000)
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from tests.support.conditions import HANG_SECONDS, without_stalls
+from tests.support.fork_request import interpreter_variables
 from tests.support.fork_server import Start, fork, run_forked
-from tests.support.paths import PROGRAM
-
-_INTERPRETER = re.compile(r"PYTHON|LC_|LANG")
-"""Variables that an interpreter reads when it starts: with one of them, a command gets an interpreter of its own."""
+from tests.support.paths import FORKED_PROGRAM, PROGRAM
 
 
 class PipedRun(NamedTuple):
@@ -36,7 +34,7 @@ def _run_piped(
     words: tuple[str, ...], cwd: Path, stdin: bytes, environment: Mapping[str, str]
 ) -> "subprocess.CompletedProcess[bytes]":
     variables = {**os.environ, **environment}
-    if not any(_INTERPRETER.match(name) for name in environment):
+    if not interpreter_variables(dict(environment)):
         return run_forked(Start(words, str(cwd), variables), stdin)
     return subprocess.run(
         [str(PROGRAM), *words],
@@ -107,7 +105,7 @@ class TerminalServer:
         variables = {**os.environ, "TERM": "xterm-256color", **environment}
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [str(PROGRAM), *words], stdin=pipe, stdout=pipe, stderr=terminal, cwd=cwd, env=variables
+            [str(FORKED_PROGRAM), *words], stdin=pipe, stdout=pipe, stderr=terminal, cwd=cwd, env=variables
         )
         os.close(terminal)
         self._reading = threading.Thread(target=self._read)

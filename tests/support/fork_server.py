@@ -8,13 +8,16 @@ import atexit
 import contextlib
 import functools
 import gc
-import json
+import importlib
+import marshal
 import os
+import pkgutil
+import re
 import runpy
 import select
+import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -25,11 +28,23 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import PROGRAM, ROOT
+from tests.support.fork_request import MESSAGE_BYTES, NUMBER, interpreter_variables
+from tests.support.paths import FORKED_PROGRAM, FORKED_PYTHON, PROGRAM, ROOT
 
-_MESSAGE_BYTES = 200_000
-_NUMBER = struct.Struct("q")
-"""A process id, then an exit code: what the server tells of a process."""
+_LEFT_OUT = re.compile(r"grpc|docket|redis|worker|__main__")
+"""Modules of the library that a forked process imports by itself: few need them, or they start threads."""
+_IMPORTED = (
+    "cryptography.hazmat.primitives.ciphers.aead",
+    "jsonpatch",
+    "jsonschema_rs",
+    "pydantic.dataclasses",
+    "rapidfuzz",
+    "rich.table",
+    "uvicorn.loops.auto",
+    "uvicorn.lifespan.off",
+    "uvloop",
+)
+"""What the library imports when it is first needed."""
 
 
 class Start(NamedTuple):
@@ -56,7 +71,7 @@ class ForkedProcess:
             if not select.select([self._ended], [], [], seconds)[0]:
                 os.kill(self.pid, signal.SIGKILL)
                 raise subprocess.TimeoutExpired(str(self.pid), seconds)
-            return int(_NUMBER.unpack(os.read(self._ended, _NUMBER.size))[0])
+            return int(NUMBER.unpack(os.read(self._ended, NUMBER.size))[0])
         finally:
             os.close(self._ended)
 
@@ -64,9 +79,10 @@ class ForkedProcess:
 def fork(start: Start, stdin: int, stdout: int, stderr: int) -> ForkedProcess:
     """Starts a process with these three descriptors, which stay open here."""
     reader, writer = os.pipe()
-    socket.send_fds(_server(), [json.dumps(start).encode()], [stdin, stdout, stderr, writer])
+    request = marshal.dumps((list(start.words), start.cwd, dict(start.environment), start.program, start.bar_seconds))
+    socket.send_fds(fork_server(), [request], [stdin, stdout, stderr, writer])
     os.close(writer)
-    (pid,) = _NUMBER.unpack(os.read(reader, _NUMBER.size))
+    (pid,) = NUMBER.unpack(os.read(reader, NUMBER.size))
     return ForkedProcess(pid, reader)
 
 
@@ -103,36 +119,66 @@ def _give(stream: IO[bytes], data: bytes) -> None:
             data = data[stream.write(data) :]
 
 
+def _write_program(path: Path, program: Path, place: str, start: str) -> None:
+    variables = interpreter_variables(dict(os.environ))
+    path.write_text(
+        f"#!{sys.executable} -IS\nimport sys\n\n"
+        f"sys.path.append({str(Path(__file__).parent)!r})\n"
+        "from fork_request import main\n\n"
+        f"main({place!r}, {str(program)!r}, {variables!r}, {start})\n"
+    )
+    path.chmod(0o700)
+
+
 @functools.cache
-def _server() -> socket.socket:
-    """Starts the fork server of this process, which ends with it."""
+def fork_server() -> socket.socket:
+    """Starts the fork server of this process, which ends with it, and makes FORKED_PROGRAM and FORKED_PYTHON."""
+    folder = FORKED_PROGRAM.parent
+    folder.mkdir(mode=0o700)
+    place = str(folder / "socket")
+    programs = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    programs.bind(place)
+    programs.listen(100)
+    _write_program(FORKED_PROGRAM, PROGRAM, place, "sys.argv[1:]")
+    _write_program(FORKED_PYTHON, Path(sys.executable), place, "sys.argv[2:], sys.argv[1]")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
-    with theirs:
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
+    with theirs, programs:
+        numbers = [theirs.fileno(), programs.fileno()]
         process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, str(theirs.fileno())],
+            [sys.executable, "-m", __spec__.name, str(FORKED_PROGRAM), *map(str, numbers)],
             cwd=ROOT,
-            pass_fds=[theirs.fileno()],
+            pass_fds=numbers,
             stdin=subprocess.DEVNULL,
         )
 
     def end() -> None:
         ours.close()
         process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)
     return ours
 
 
-def _serve(requests: socket.socket) -> Start:
-    """Forks for each request, and returns what to run in the processes that are to run it."""
+def _serve(requests: socket.socket, programs: socket.socket) -> Start:
+    """Forks for each request, and returns what to run in the processes that are to run it.
+
+    Requests come from the process of the tests, and from programs that stand for what they ask for.
+    """
     while True:
-        message, descriptors, *_ = socket.recv_fds(requests, _MESSAGE_BYTES, 4)
-        if not message:
-            os._exit(0)
-        if os.fork() == 0:
+        if requests in select.select([requests, programs], [], [])[0]:
+            message, descriptors, *_ = socket.recv_fds(requests, MESSAGE_BYTES, 4)
+            if not message:
+                os._exit(0)
+        else:
+            program, _ = programs.accept()
+            message, descriptors, *_ = socket.recv_fds(program, MESSAGE_BYTES, 3)
+            descriptors.append(program.detach())
+        if message and os.fork() == 0:
             requests.close()
-            return _start(Start(*json.loads(message)), descriptors)
+            programs.close()
+            return _start(Start(*marshal.loads(message)), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         with contextlib.suppress(ChildProcessError):
@@ -146,10 +192,11 @@ def _start(start: Start, descriptors: Sequence[int]) -> Start:
     if pid := os.fork():
         for descriptor in streams:
             os.close(descriptor)
-        os.write(ended, _NUMBER.pack(pid))
+        os.write(ended, NUMBER.pack(pid))
+        _wait(pid, ended)
         _, status = os.waitpid(pid, 0)
         with contextlib.suppress(BrokenPipeError):
-            os.write(ended, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
+            os.write(ended, NUMBER.pack(os.waitstatus_to_exitcode(status)))
         os._exit(0)
     os.close(ended)
     for number, descriptor in enumerate(streams):
@@ -159,22 +206,41 @@ def _start(start: Start, descriptors: Sequence[int]) -> Start:
     os.environ.clear()
     os.environ.update(start.environment)
     time.tzset()
+    sys.path[1:1] = filter(None, start.environment.get("PYTHONPATH", "").split(os.pathsep))
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
     return start
 
 
-def _main(requests: socket.socket) -> None:
+def _wait(pid: int, ended: int) -> None:
+    """Waits until a process ends; kills it where nobody is left to be told."""
+    process = os.pidfd_open(pid)
+    watched = select.poll()
+    watched.register(process, select.POLLIN)
+    watched.register(ended, 0)
+    if process not in dict(watched.poll()):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _main(forked_program: str, requests: socket.socket, programs: socket.socket) -> None:
+    import deltamcp
     from deltamcp import tokens
     from deltamcp.cli import main
     from deltamcp.cli.terminal import progress
+    from deltamcp.client import target
 
+    target._OWN_PROGRAM = (forked_program,)  # type: ignore[assignment]  # of another length
+    for module in pkgutil.walk_packages(deltamcp.__path__, "deltamcp."):
+        if not _LEFT_OUT.search(module.name):
+            importlib.import_module(module.name)
+    for name in _IMPORTED:
+        importlib.import_module(name)
     main.make_parser(main.VERBS)
-    tokens.count("é")
+    tokens.count("é, é")  # makes the tokenizer's tables, for 100 ms; a single character does not
     gc.collect()
     gc.freeze()  # a search for garbage would copy what forked processes share
-    start = _serve(requests)
+    start = _serve(requests, programs)
     sys.argv[:] = [start.program or str(PROGRAM), *start.words]
     sys.path[0] = str(Path(sys.argv[0]).parent)
     if start.bar_seconds is not None:
@@ -208,4 +274,4 @@ def _end(code: int) -> None:
 
 
 if __name__ == "__main__":
-    _main(socket.socket(fileno=int(sys.argv[1])))
+    _main(sys.argv[1], *(socket.socket(fileno=int(number)) for number in sys.argv[2:]))

@@ -1,11 +1,11 @@
 """Entries of servers that tests put behind a gateway."""
 
-import sys
 from typing import Any
 
-from tests.support.paths import ROOT
+from tests.support.paths import FORKED_PYTHON, ROOT
 
 
 def module_entry(module: str, *words: str) -> dict[str, Any]:
     """Returns the entry of a Python module of the tests, which serves on stdio."""
-    return {"command": sys.executable, "args": ["-m", module, *words], "cwd": str(ROOT)}
+    file = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    return {"command": str(FORKED_PYTHON), "args": [str(file), *words], "cwd": str(ROOT)}

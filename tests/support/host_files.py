@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 
 NOTES = '''
 from deltamcp import DeltaServer
@@ -63,7 +63,7 @@ class HostSample:
         servers["@NOTES@"].write_text(NOTES)
         servers["@SHELF@"].write_text(SHELF)
         text = self.text
-        for mark, value in {"@PROGRAM@": PROGRAM, "@HOME@": home, **servers}.items():
+        for mark, value in {"@PROGRAM@": FORKED_PROGRAM, "@HOME@": home, **servers}.items():
             text = text.replace(mark, json.dumps(str(value))[1:-1])
         path = home / self.path
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 `quick` is what `make test` runs. It draws the same examples every time, so that only a change makes it fail.
 `deep` draws others every time, and as many as each property asks for: `make test-deep`, or `HYPOTHESIS_PROFILE=deep`.
-Only `deep` runs all combinations of the parameters that a mark `diagonal` names.
+Only `deep` runs what has the mark `deep`, and all combinations of the parameters that a mark `diagonal` names.
 """
 
 import os
@@ -53,6 +53,11 @@ def off_diagonal(items: Sequence[pytest.Item]) -> set[pytest.Item]:
         diagonal = [[number % length for length in lengths] for number in range(max(lengths))]
         off |= {item for item, indices in places.items() if indices not in diagonal}
     return off
+
+
+def only_deep(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """The tests that have the mark `deep`, because others of `make test` have their feature and they cost seconds."""
+    return {item for item in items if item.get_closest_marker("deep")}
 
 
 def examples(count: int) -> int:
