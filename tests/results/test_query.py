@@ -121,6 +121,12 @@ def test_options_before_a_pattern_are_those_of_the_command(pattern: str, shown: 
     assert select(LOG, grep=pattern) == f"1 of 2000 lines match:\n{shown}"
 
 
+def test_matches_are_counted_without_showing_them() -> None:
+    assert select(LOG, grep="-c WARNING") == "400 of 2000 lines match."
+    assert select(LOG, grep="-c -i warning") == "400 of 2000 lines match."
+    assert select(ROWS, grep="-c closed") == "43 of 127 rows match."
+
+
 def test_lines_around_rows_are_not_left_out_in_silence() -> None:
     found = run_query(jsonrpc.encode(ROWS), Query(grep="-C2 item 77"), None, 20_000, unlimited_work())
     assert found.sentence == "1 of 127 rows match. Only lines of a text are shown with those around them."
@@ -134,7 +140,7 @@ def test_of_few_matches_the_reply_says_how_to_see_more() -> None:
 # Mistakes
 
 MISTAKES: list[tuple[Any, dict[str, str], str]] = [
-    (ROWS, {"fields": "sum([].state)"}, "sum() does not accept"),
+    (ROWS, {"fields": "sum([].state)"}, "sum() takes an array of numbers, not string."),
     (ROWS, {"fields": "bogus"}, "No field 'bogus'"),
     (ROWS, {"fields": "[?state=='none']"}, "selects nothing"),
     (ROWS, {"grep": "nowhere"}, "Nothing matches in 127 rows; grep is read as a regular expression"),
@@ -341,6 +347,14 @@ VALUES = st.recursive(
 def test_a_shape_keeps_to_its_tokens_and_has_no_values(value: Any, max_tokens: int) -> None:
     text = shape_text(shape_of(value, unlimited_work()), max_tokens)
     assert count(text) <= max_tokens
+
+
+def test_of_many_parts_the_largest_is_opened_where_not_all_fit() -> None:
+    names = ("name", "county", "started", "acres", "contained", "updated", "kind", "status", "cause", "link")
+    rows = [dict.fromkeys(names, "x")] * 37
+    others = {name: {"by": {"day": 1}, "sum": 2} for name in ("totals", "counties", "notes", "causes", "maps", "links")}
+    text = shape_text(shape_of({"recent": rows[:5], "all": rows, **others}, unlimited_work()), 60)
+    assert f"recent:5 x {{…}}, all:37 x {{{', '.join(names)}}}, totals:{{…}}" in text
 
 
 def test_keys_that_are_data_are_written_as_a_star() -> None:

@@ -136,7 +136,7 @@ def _description(meta: MetaTool, policy: ResolvedPolicy, directory: Directory | 
         case MetaTool.EXECUTE:
             return f'Run an operation; params may hold {{"{REFERENCE_KEY}":handle,"fields":...}}.'
         case MetaTool.QUERY:
-            return "Run one that only reads."
+            return "Run one that discover says to run so."
         case MetaTool.EXECUTE_DESTRUCTIVE:
             return "Run one that destroys."
         case MetaTool.CONTINUE:

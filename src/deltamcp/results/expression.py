@@ -32,6 +32,18 @@ _MAX_EXPRESSION_CHARS = 2_000
 _CACHED_CHARS = 256
 """Longer expressions are parsed each time, because callers choose them; authors write short ones."""
 _STEPS_PER_VISIT = 2
+_TYPE_WORDS = {
+    "array-number": "an array of numbers",
+    "array-string": "an array of strings",
+    "str": "string",
+    "int": "number",
+    "float": "number",
+    "bool": "boolean",
+    "NoneType": "null",
+    "list": "array",
+    "dict": "object",
+}
+"""The library's own names of types, as its users know them."""
 
 
 def check(expression: str) -> None:
@@ -57,7 +69,9 @@ def search(expression: str, value: JSON, work: Work) -> JSON:
         return result
     except JMESPathTypeError as error:
         # The text of the original error contains the value.
-        raise UsageError(f"fields: {error.function_name}() does not accept the type of its argument.") from None
+        expected = " or ".join(_TYPE_WORDS.get(each, each) for each in error.expected_types)
+        actual = _TYPE_WORDS.get(error.actual_type, error.actual_type)
+        raise UsageError(f"fields: {error.function_name}() takes {expected}, not {actual}.") from None
     except UnknownFunctionError as error:
         name = str(error).rpartition(" ")[2]
         raise UsageError(f"fields: there is no function {name[:60]}; there are {', '.join(NAMES)}.") from None

@@ -151,6 +151,10 @@ class CountedFunctions(Functions):  # type: ignore[misc]
             seen.setdefault(_encode_sorted(item), item)
         return list(seen.values())
 
+    @signature({"types": ["string"]})  # type: ignore[untyped-decorator]
+    def _func_lower(self, text: str) -> str:
+        return text.lower()
+
     @signature({"types": ["object"]})  # type: ignore[untyped-decorator]
     def _func_rows(self, members: dict[str, Any]) -> list[Any]:
         rows: list[Any] = []
@@ -178,7 +182,7 @@ class CountedFunctions(Functions):  # type: ignore[misc]
         if number is None:
             return 0
         if type(number) not in _NUMBERS:
-            raise JMESPathTypeError("sum_by", None, "no number", ["number"])
+            raise JMESPathTypeError("sum_by", None, "other values", ["number"])
         return number  # type: ignore[no-any-return]
 
     def _largest_first(self, numbers: dict[str, Any]) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class FirstNote(Struct, frozen=True):
                 return f"{_span_text(window)}. {read_on}"
             case _:
                 inside = f" {_CUT_NOTE}; path=... shows it." if window.cuts and window.unit == "rows" else ""
-                return f"{_span_text(window)}{_pages_text(window)}. {read_on} reads on.{inside}"
+                return f"{_span_text(window)}. {read_on} reads on.{inside}"
 
 
 class OutlineNote(Struct, frozen=True):
@@ -169,10 +169,6 @@ def _span_text(window: Window) -> str:
     if window.total <= shown:
         return f"{window.total} {window.unit}"
     return f"{window.start + 1}-{window.end} of {window.total} {window.unit}"
-
-
-def _pages_text(window: Window) -> str:
-    return f", page 1 of about {-(-window.total // window.end)}" if window.end else ""
 
 
 def _short_path(path: str) -> str:

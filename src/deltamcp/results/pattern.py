@@ -1,7 +1,7 @@
 """A regular expression of a caller, searched in time that grows with the text only, as RE2 does it.
 
 Before it stand options of the command `grep`, as models write them: `-C2` for two lines around each match, `-A2` and
-`-B2` for the same, and `-i` for letters of any case.
+`-B2` for the same, `-c` for the number of matches alone, and `-i` for letters of any case.
 """
 
 import functools
@@ -29,7 +29,7 @@ _PIECE_BYTES = 256 * 1024
 """Longer texts are searched in pieces, so that no single call takes long."""
 _LINES = "(?m)"
 """Has ^ and $ match at the beginning and the end of each line."""
-_OPTION = re.compile(r"-(?:[ABC] ?(\d{1,4})|i)(?: |$)")
+_OPTION = re.compile(r"-(?:[ABC] ?(\d{1,4})|([ci]))(?: |$)")
 _ANY_CASE = "(?i)"
 
 
@@ -38,6 +38,8 @@ class Pattern(Struct, frozen=True):
 
     expression: str
     context: int
+    only_counts: bool
+    """Whether the caller asks for the number of matches alone."""
     compiled: re2._Regexp
     program_size: int
 
@@ -104,14 +106,14 @@ def parse_pattern(grep: str) -> Pattern:
     """
     if len(grep) > MAX_CHARS:
         raise UsageError(f"grep may have at most {MAX_CHARS} characters; search for less.")
-    context, prefix, expression = 0, "", grep
+    context, letters, expression = 0, set[str](), grep
     while (option := _OPTION.match(expression)) is not None:
         context = context if option[1] is None else min(int(option[1]), MAX_CONTEXT)
-        prefix = _ANY_CASE if option[1] is None else prefix
+        letters.add(option[2])
         expression = expression[option.end() :]
-    expression = prefix + expression
+    expression = _ANY_CASE * ("i" in letters) + expression
     compiled = _compile(expression)
-    return Pattern(expression, context, compiled, int(compiled.programsize))
+    return Pattern(expression, context, "c" in letters, compiled, int(compiled.programsize))
 
 
 @functools.lru_cache(maxsize=_CACHED_PATTERNS)

@@ -214,6 +214,8 @@ def _answer_grep(
         more = len(grep.matching_rows(units, pattern.ignoring_case, work).members)
         return QueryResult(whole, _nothing_sentence(pattern, f"{found.total} {place}", more), is_miss=True)
     sentence = f"{len(found.members)} of {found.total} {place} match.{_NO_CONTEXT * bool(pattern.context)}"
+    if pattern.only_counts:
+        return QueryResult(sentence)
     if fields is None:
         members = {name: Raw(memoryview(unit)) for name, unit in found.members.items()}
         return QueryResult(jsonrpc.encode(members), sentence)
@@ -233,6 +235,8 @@ def _answer_text(
         more = grep.matching_lines(text, pattern.ignoring_case, work).matches
         return QueryResult(whole, _nothing_sentence(pattern, f"{found.total} {place}", more), is_miss=True)
     head = f"{found.matches} of {found.total} {place} match"
+    if pattern.only_counts:
+        return QueryResult(f"{head}.")
     if fields is None:
         return QueryResult(f"{head}:\n{found.text}", _left_out(found, pattern))
     lines: list[JSON] = list(found.text.splitlines())

@@ -150,12 +150,19 @@ def _type_name(value: JSON) -> str:
 
 def shape_text(shape: ValueShape, max_tokens: int, model: str | float = "o200k") -> str:
     """Write a shape in at most so many tokens: as deep and as wide as fits."""
-    texts = dict.fromkeys(_write(shape, depth, width) for depth in _DEPTHS for width in _WIDTHS)
+    texts = dict.fromkeys(
+        _write(shape, depth, width, is_narrow) for is_narrow in (False, True) for depth in _DEPTHS for width in _WIDTHS
+    )
     costs = {text: tokens.count(text, model) for text in texts}
     fitting = [text for text, cost in costs.items() if cost <= max_tokens]
-    return (
-        max(fitting, key=costs.__getitem__) if fitting else _cut(min(costs, key=costs.__getitem__), max_tokens, model)
-    )
+    if not fitting:
+        return _cut(min(costs, key=costs.__getitem__), max_tokens, model)
+    return max(fitting, key=lambda text: (_count_names(text), costs[text]))
+
+
+def _count_names(text: str) -> int:
+    """Return how many different names a shape says, and types, which are few."""
+    return len(set(_NAME.findall(text)))
 
 
 def _cut(text: str, max_tokens: int, model: str | float) -> str:
@@ -164,34 +171,48 @@ def _cut(text: str, max_tokens: int, model: str | float) -> str:
     return text + _MORE
 
 
-def _write(shape: ValueShape, depth: int, width: int) -> str:
+def _write(shape: ValueShape, depth: int, width: int, is_narrow: bool) -> str:
+    """Write a shape; of a narrow one only the largest part is opened in each object."""
     parts = [name for name in shape.types if name != "null" or len(shape.types) == 1]
     if shape.lengths is not None:
-        item = "" if shape.item is None else f" x {_write(shape.item, depth, width)}"
+        item = "" if shape.item is None else f" x {_write(shape.item, depth, width, is_narrow)}"
         parts.append(f"{_range(shape.lengths)}{item}" if item else "[]")
     if shape.data_keys is not None and shape.member is not None:
-        parts.append(f"{_range(shape.data_keys)} x *:{_write(shape.member, depth, width)}")
+        parts.append(f"{_range(shape.data_keys)} x *:{_write(shape.member, depth, width, is_narrow)}")
     if shape.objects:
-        parts.append(_write_object(shape, depth, width))
+        parts.append(_write_object(shape, depth, width, is_narrow))
     if "null" in shape.types and parts and parts != ["null"]:
         parts.append("null")
     return "|".join(parts) or _MORE
 
 
-def _write_object(shape: ValueShape, depth: int, width: int) -> str:
+def _write_object(shape: ValueShape, depth: int, width: int, is_narrow: bool) -> str:
     if not depth:
         return f"{{{_MORE}}}" if shape.members else "{}"
     shown = list(shape.members)[:width]
+    opened = {max(shown, key=lambda name: _size(shape.members[name]))} if is_narrow and shown else {*shown}
     members = [
-        _write_name(name) + "?" * (shape.counts[name] < shape.objects) + _write_type(shape.members[name], depth, width)
+        _write_name(name)
+        + "?" * (shape.counts[name] < shape.objects)
+        + _write_type(shape.members[name], depth if name in opened else 1, width, is_narrow)
         for name in shown
     ]
     more = len(shape.members) - len(shown) + shape.left_out
     return f"{{{', '.join(members)}{f', {_MORE} +{more}' * bool(more)}}}"
 
 
-def _write_type(shape: ValueShape, depth: int, width: int) -> str:
-    text = _write(shape, depth - 1, width)
+def _size(shape: ValueShape) -> int:
+    """Return how many values a part has, about."""
+    size = 1 + sum(map(_size, shape.members.values()))
+    if shape.lengths is not None and shape.item is not None:
+        size += shape.lengths[1] * _size(shape.item)
+    if shape.data_keys is not None and shape.member is not None:
+        size += shape.data_keys[1] * _size(shape.member)
+    return size
+
+
+def _write_type(shape: ValueShape, depth: int, width: int, is_narrow: bool) -> str:
+    text = _write(shape, depth - 1, width, is_narrow)
     return "" if text == "str" else f":{text}"
 
 

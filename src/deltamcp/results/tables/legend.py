@@ -8,7 +8,8 @@ _FORMS = (
     (re.compile(r"\?[.,\t=\n]|\?\Z"), "a?: absent where empty"),
     (re.compile(r"[^,\t\n=*&]\[\](?:[.,\t=?\n]|\Z)"), "a[]: item of list a, empty: []; #rows:items"),
     (re.compile(r"[,\t]\."), ".b: prefix as before"),
-    (re.compile(r"=[^\n]*\*"), "a=x*y: x, cell, y"),
+    (re.compile(r"=(?:[^*,\t\n]+\*|\*[^,\t\n])"), "a=x*y: x, cell, y"),
+    (re.compile(r"=\*(?:[,\t\n]|\Z)"), "a=*: text"),
     (re.compile(r"\{[^{}\n]+\}"), "{b}: column b"),
     (re.compile(r"(?:^|[,\t])&|\n&"), "&: lookup"),
 )
