@@ -2,7 +2,7 @@
 
     python -m bench.confusables_table confusables.txt src/deltamcp/gateway/trust/confusables.txt
 
-It writes only what `skeleton`, in `gateway/trust/lookalikes.py`, does not do without it, and keeps the notice at the
+It writes only what `skeleton`, in `gateway/trust/imitation.py`, does not do without it, and keeps the notice at the
 head of the table.
 """
 

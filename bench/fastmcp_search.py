@@ -3,7 +3,7 @@
     in   {"set": name, "tools": [{"id", "group", "tool"}], "queries": [text]}
     out  {"set": name, "rankings": [[up to ten ids]], "seconds": [for each query], "version": FastMCP's}
 
-Tools are named `<group>_<name>`, as FastMCP names those of a mounted server. It hashes its catalogue anew for every
+Tools are named `<group>_<name>`, as FastMCP names those of a mounted server. It hashes its catalog anew for every
 search; the seconds here are without that.
 """
 

@@ -98,7 +98,7 @@ def everything(command: list[str]) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def server() -> DeltaServer:
-    """The example server in this process, for its catalogue and to be connected to directly."""
+    """The example server in this process, for its catalog and to be connected to directly."""
     return load(str(ROOT / "examples" / "everything.py"))
 
 

@@ -31,8 +31,6 @@ IRREGULAR = {
 }
 PUBLIC = {"client/reply.py": {"told"}, "context.py": {"accepted"}}
 """Participles that users know by now."""
-CROWDED = {"calls", "catalog", "results"}
-"""Folders that still have too many modules."""
 
 
 @functools.cache
@@ -109,9 +107,9 @@ def test_the_top_level_lists_exactly_the_public_names():
         assert getattr(deltamcp, name) is not None
 
 
-def test_no_folder_is_crowded_but_those_that_wait_to_be_divided():
+def test_no_folder_is_crowded():
     sizes = Counter(path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
-    assert {folder for folder, modules in sizes.items() if modules > MAX_MODULES} == CROWDED
+    assert {folder for folder, modules in sizes.items() if modules > MAX_MODULES} == set()
 
 
 def test_what_users_call_by_name_is_as_recorded():

@@ -22,7 +22,7 @@ from deltamcp import (
     ToolError,
     ToolResult,
 )
-from deltamcp.catalog import tool_text
+from deltamcp.catalog.text import tool_text
 from tests.support.conditions import HANG_SECONDS, advance_clock
 from tests.support.raw_client import META, answer_text, raw_client
 

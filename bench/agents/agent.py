@@ -8,9 +8,9 @@ from mcp.client.client import Client
 
 from bench.agents.transcript import Transcript, names_in_fields
 from deltamcp.client.reply import Reply
-from deltamcp.results import query as queries
 from deltamcp.results.budget import DEFAULT_MAX_TOKENS
-from deltamcp.results.query import run_query
+from deltamcp.results.queries import query as queries
+from deltamcp.results.queries.query import run_query
 from deltamcp.wire import jsonrpc
 from deltamcp.work import unlimited_work
 

@@ -23,8 +23,8 @@ from bench.peers import OURS
 from bench.ports import find_free_port
 from bench.report import BenchReport, FigureTable, Verdict
 from bench.server_process import ServerProcess
-from deltamcp.transports.grpc.messages import lite_messages
-from deltamcp.wire.struct_values import read_struct, write_struct
+from deltamcp.transports.grpc.requests import lite_messages
+from deltamcp.wire.protobuf import read_struct, write_struct
 
 ECHO = "bare grpc.aio echo"
 CONCURRENT = 32

@@ -24,7 +24,7 @@ from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData, convert_return_value
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import ToolResult
 from deltamcp.wire import jsonrpc

@@ -66,7 +66,7 @@ def run_fastmcp(corpus: Corpus) -> Figures:
     requests = [
         _request(each.name, corpus.pools[each.folder], [query.text for query in each.queries]) for each in corpus.sets
     ]
-    requests.append(_request("", retrieval.large_catalogue(corpus), texts[:: max(len(texts) // PEER_TIMED, 1)]))
+    requests.append(_request("", retrieval.large_catalog(corpus), texts[:: max(len(texts) // PEER_TIMED, 1)]))
     ran = subprocess.run(
         [sys.executable, "-EP", str(PEER)],
         input="".join(json.dumps(request) + "\n" for request in requests),

@@ -12,7 +12,7 @@ from bench.corpora.other_deltas import GCF_PACKAGE
 from bench.corpora.series import Series, State, read
 from deltamcp import tokens
 from deltamcp.client.reply import Reply
-from deltamcp.client.result_cache import ResultCache
+from deltamcp.client.tool_caller import ResultCache
 from deltamcp.costs.target import Figures, align
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
@@ -23,7 +23,7 @@ from deltamcp.limits import Limits
 from deltamcp.results.changes import MAX_DELTA_SHARE, REANCHOR_AFTER_DELTAS
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import LOCAL, Caller
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from bench.corpus import CORPUS
 from deltamcp.cli.terminal import output
-from deltamcp.cli.terminal.progress import ProgressBar
+from deltamcp.cli.terminal.output import ProgressBar
 
 BENCHES = {
-    "tokens": "what a catalogue costs a model, up front and on demand",
+    "tokens": "what a catalog costs a model, up front and on demand",
     "retrieval": "how often the right tool is found, and how fast",
     "results": "what results cost a model under budgets, and whether none is lost",
     "deltas": "what the steps of a changing result cost a model, and whether none is lost",

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jsonpatch
 
 from bench.corpora.series import State
-from deltamcp.deltas.keys import key_rank, unique_values
-from deltamcp.results.rows import find_rows
+from deltamcp.deltas.diff import key_rank, unique_values
+from deltamcp.results.document import find_rows
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.work import unlimited_work

@@ -30,7 +30,7 @@ from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData
 from deltamcp.results.encode import EncodedText, decode, encode
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import JSON, LOCAL, Caller, Text, ToolResult
 from deltamcp.wire import jsonrpc

@@ -13,7 +13,7 @@ from bench.corpora.tool_corpus import Corpus, Entry, Query, QuerySet, read
 from deltamcp import tokens
 from deltamcp.catalog import discovery
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.search.index import SearchIndex
 from deltamcp.catalog.view import SharedItems, View
 from deltamcp.costs.target import Figures
@@ -26,7 +26,7 @@ DEPTHS = (1, 5, 10)
 REPLY_FIGURES = ("shown_recall", "good_recall", "reply_lines", "reply_tokens")
 LARGE = 10_000
 ADDED = 100
-"""How many tools are added one by one to the large catalogue, to time adding one."""
+"""How many tools are added one by one to the large catalog, to time adding one."""
 
 METHOD = (
     "recall@k: the share of a query's gold groups of which a member is among the first k, averaged over queries. "
@@ -45,7 +45,7 @@ def run(data: Path, progress: Callable[[str], None] = lambda _: None) -> Figures
     progress("quality")
     summary = _measure_quality(corpus)
     progress("speed")
-    summary |= _measure_speed(large_catalogue(corpus), texts)
+    summary |= _measure_speed(large_catalog(corpus), texts)
     provenance = {name: "computed" if name.startswith("macro") else "measured" for name in summary}
     return {"summary": summary, "provenance": provenance, "method": METHOD, "python": platform.python_version()}
 
@@ -134,8 +134,8 @@ def _places(query: Query, ranking: list[str]) -> list[int]:
     ]
 
 
-def large_catalogue(corpus: Corpus) -> list[Entry]:
-    """Makes a catalogue of `LARGE` tools, the size for which the project promises its latency."""
+def large_catalog(corpus: Corpus) -> list[Entry]:
+    """Makes a catalog of `LARGE` tools, the size for which the project promises its latency."""
     pools = list(corpus.pools.values())
     if not any(pool is corpus.servers for pool in pools):
         pools.append(corpus.servers)
@@ -152,8 +152,8 @@ def _edition(place: int, distinct: int, entry: Entry) -> Entry:
     return Entry(f"{place}:{entry.id}", f"{entry.group}{edition}" if entry.group else "", tool)
 
 
-def _measure_speed(catalogue: Sequence[Entry], texts: Sequence[str]) -> Figures:
-    build, index = _measure_time(lambda: _index(catalogue))
+def _measure_speed(catalog: Sequence[Entry], texts: Sequence[str]) -> Figures:
+    build, index = _measure_time(lambda: _index(catalog))
     wall: list[float] = []
     cpu: list[float] = []
     for text in texts:
@@ -161,7 +161,7 @@ def _measure_speed(catalogue: Sequence[Entry], texts: Sequence[str]) -> Figures:
         index.search(text, TOP)
         cpu.append(time.thread_time() - begin_cpu)
         wall.append(time.perf_counter() - begin)
-    added = [Entry(f"{entry.id}~added", entry.group, entry.tool) for entry in catalogue[:ADDED]]
+    added = [Entry(f"{entry.id}~added", entry.group, entry.tool) for entry in catalog[:ADDED]]
     adding = [_measure_time(partial(index.put, entry.id, entry.tool, entry.group))[0] for entry in added]
     return {
         "p50_ms": percentile_ms(wall, 50),

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deltamcp.results.content import ResultData
-from deltamcp.results.single_value import single_data
+from deltamcp.results.content import ResultData, single_data
 from deltamcp.values import JSON, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import unlimited_work

@@ -1,4 +1,4 @@
-"""The token benchmark: counts what a catalogue costs a model, up front and on demand, and checks that all is served."""
+"""The token benchmark: counts what a catalog costs a model, up front and on demand, and checks that all is served."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,11 +10,12 @@ import msgspec
 
 from bench.corpora.tool_corpus import Entry, read
 from deltamcp import tokens
-from deltamcp.catalog import discovery, tool_text
+from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure, definition_tokens
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.meta_tools import DetailLevel
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.text import tool_text
 from deltamcp.catalog.view import View
 from deltamcp.context import Context
 from deltamcp.costs.target import Figures
@@ -44,13 +45,13 @@ def run(data: Path, progress: Callable[[str], None] = lambda _: None) -> Figures
     """Counts tokens over the tools in `data`, and over Delta-MCP's six demo tools if their file lies beside it."""
     entries = list(read(data).servers)
     random.Random(0).shuffle(entries)
-    view, rejected = _make_catalogue(entries)
+    view, rejected = _make_catalog(entries)
     rejected |= _find_unserved(view)
     operations = list(view.operations.values())
     progress("counting")
     full = [definition_tokens(_own_definition(operation)) for operation in operations]
     surfaces = {size: _surface_tokens(entries, size) for size in SIZES}
-    of_84 = _make_catalogue(entries[:84])[0]
+    of_84 = _make_catalog(entries[:84])[0]
     hits = [tokens.count(_five_hits(view, operation)) for operation in operations[:SEARCHED]]
     summary: Figures = {
         "tools": len(entries),
@@ -86,8 +87,8 @@ def run(data: Path, progress: Callable[[str], None] = lambda _: None) -> Figures
 async def _answer_nothing(arguments: dict[str, JSON]) -> None: ...
 
 
-def _make_catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
-    """Returns a server's catalogue of these tools behind meta-tools, and the reasons for which it rejected tools."""
+def _make_catalog(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
+    """Returns a server's catalog of these tools behind meta-tools, and the reasons for which it rejected tools."""
     catalog = Catalog("bench", disclosure=META)
     rejected: dict[str, str] = {}
     for entry in entries:
@@ -106,7 +107,7 @@ def make_operation(entry: Entry) -> Operation:
         Context,
         name=entry.id.strip(),
         category=id_segment(entry.group) if entry.group else "none",
-        # The catalogue reads what stands before a dot as a category.
+        # The catalog reads what stands before a dot as a category.
         action=tool["name"].replace(".", "_"),
         description=tool.get("description") or "",
         input_schema=schema if isinstance(schema, dict) else {},
@@ -114,7 +115,7 @@ def make_operation(entry: Entry) -> Operation:
 
 
 def _find_unserved(view: View) -> dict[str, str]:
-    """Returns the operations of the catalogue that cannot be listed, described or found, with which of these failed."""
+    """Returns the operations of the catalog that cannot be listed, described or found, with which of these failed."""
     page = view.page(Kind.TOOLS, Surface.FULL, None)
     listed = {tool["name"] for tool in page.items} if page is not None else set()
     missing: dict[str, str] = {}
@@ -152,7 +153,7 @@ def _five_hits(view: View, operation: Operation) -> str:
 
 
 def _surface_tokens(entries: Sequence[Entry], size: int) -> int:
-    view, _ = _make_catalogue(_repeat(entries, size))
+    view, _ = _make_catalog(_repeat(entries, size))
     page = view.page(Kind.TOOLS, Surface.META, None)
     return sum(map(definition_tokens, page.items)) if page is not None else 0
 
@@ -171,7 +172,7 @@ def _server_figures(entries: Iterable[Entry]) -> dict[str, Figures]:
         by_server.setdefault(entry.group, []).append(entry)
     figures: dict[str, Figures] = {}
     for server, server_entries in sorted(by_server.items()):
-        costs = _make_catalogue(server_entries)[0].surface_costs
+        costs = _make_catalog(server_entries)[0].surface_costs
         figures[server] = {
             "tools": len(server_entries),
             "full": costs.full,

@@ -16,8 +16,7 @@ from bench.published.harmless_calls import HarmlessCall
 from deltamcp import tokens
 from deltamcp.client.reply import Reply
 from deltamcp.gateway.item_names import distinct_segments
-from deltamcp.results.foreign_result import parse_tool_result
-from deltamcp.results.single_value import single_data
+from deltamcp.results.content import parse_tool_result, single_data
 from deltamcp.work import unlimited_work
 from tests.interop import raw
 from tests.interop.prepared import end_left_running

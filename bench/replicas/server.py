@@ -15,7 +15,7 @@ from typing import Any
 import redis.asyncio
 
 from deltamcp import Context, DeltaServer, Limits, ResultPolicy
-from deltamcp.auth.host_auth import HostAuth
+from deltamcp.auth.authenticator import HostAuth
 from deltamcp.values import Principal
 
 PRINCIPALS = ("ann", "bob", "cid")

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from deltamcp.auth.host_auth import HostAuth
+from deltamcp.auth.authenticator import HostAuth
 from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.observers import CallObserver, ObservedCall
 from deltamcp.calls.rate_limits import Rate, RateLimits
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.function_shape import Depends
+from deltamcp.catalog.items.function_shape import Depends
 from deltamcp.context import Context, Elicited, elicitation, roots, sampling
 from deltamcp.errors import (
     ArgumentsError,
@@ -59,13 +59,12 @@ from deltamcp.values import (
 )
 
 if TYPE_CHECKING:
+    from deltamcp.auth.authenticator import OpenAccess, PresenceOnly
     from deltamcp.auth.introspection import Introspection
-    from deltamcp.auth.open_access import OpenAccess, PresenceOnly
     from deltamcp.auth.resource_server import ResourceServer
     from deltamcp.auth.static_tokens import StaticTokens
     from deltamcp.calls.call_spans import CallSpans
-    from deltamcp.client.client import DeltaClient
-    from deltamcp.client.connect import connect
+    from deltamcp.client.client import DeltaClient, connect
     from deltamcp.client.oauth.oauth import OAuth
     from deltamcp.client.pending_call import PendingCall
     from deltamcp.client.reply import Reply
@@ -149,15 +148,15 @@ _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
         "CallSpans": ("deltamcp.calls.call_spans", "CallSpans"),
         "DeltaClient": ("deltamcp.client.client", "DeltaClient"),
         "Introspection": ("deltamcp.auth.introspection", "Introspection"),
-        "OpenAccess": ("deltamcp.auth.open_access", "OpenAccess"),
-        "PresenceOnly": ("deltamcp.auth.open_access", "PresenceOnly"),
+        "OpenAccess": ("deltamcp.auth.authenticator", "OpenAccess"),
+        "PresenceOnly": ("deltamcp.auth.authenticator", "PresenceOnly"),
         "OAuth": ("deltamcp.client.oauth.oauth", "OAuth"),
         "PendingCall": ("deltamcp.client.pending_call", "PendingCall"),
         "Reply": ("deltamcp.client.reply", "Reply"),
         "ResourceServer": ("deltamcp.auth.resource_server", "ResourceServer"),
         "StaticTokens": ("deltamcp.auth.static_tokens", "StaticTokens"),
         "apply_delta": ("deltamcp.deltas.delta", "apply_delta"),
-        "connect": ("deltamcp.client.connect", "connect"),
+        "connect": ("deltamcp.client.client", "connect"),
         "decode_result": ("deltamcp.results.encode", "decode"),
     }
 )

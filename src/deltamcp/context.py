@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 from msgspec import Struct
 
 from deltamcp.dialects import versions
-from deltamcp.dialects.elicitation import form_schema, read_form
 from deltamcp.dialects.methods import LOG_LEVELS
+from deltamcp.dialects.questions import form_schema, read_form
 from deltamcp.dialects.tasks import with_related_task
 from deltamcp.errors import InputDeclinedError
 from deltamcp.runtime.deadline import Deadline

@@ -11,32 +11,30 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 import msgspec
 
 from deltamcp.calls.engine import Engine
-from deltamcp.calls.middleware import Middleware, check_middleware
+from deltamcp.calls.middleware import Middleware, ServerHooks, check_middleware
 from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.rate_limits import RateLimits, warn_of_unknown_tools
-from deltamcp.calls.server_hooks import ServerHooks
 from deltamcp.calls.server_items import ServerItems, warn_of_cut_summaries
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts
-from deltamcp.catalog.json_schema import normalize_draft
-from deltamcp.catalog.operation import Operation, ToolOptions
-from deltamcp.catalog.prompt import Prompt, PromptOptions
-from deltamcp.catalog.registration import registration
-from deltamcp.catalog.resource import Resource, ResourceOptions
+from deltamcp.catalog.items.operation import Operation, ToolOptions
+from deltamcp.catalog.items.prompt import Completer, Prompt, PromptOptions
+from deltamcp.catalog.items.registration import registration
+from deltamcp.catalog.items.resource import Resource, ResourceOptions
+from deltamcp.catalog.schema.json_schema import normalize_draft
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.promises.runner import DEFAULT_CONCURRENCY, PromiseRunner
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.change_hub import ChangeHub
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.deadline import Watchdog
 from deltamcp.runtime.lifespan import ServerLifespan
+from deltamcp.runtime.log import take_unhandled_records, take_what_python_prints
 from deltamcp.runtime.process import dedicate_process, keep_grpc_off_stderr, keep_grpc_out_of_forks, run_in_loop
 from deltamcp.runtime.seal import check_keys
-from deltamcp.runtime.stderr_log import take_unhandled_records, take_what_python_prints
-from deltamcp.runtime.watchdog import Watchdog
+from deltamcp.runtime.threads import Computations
 from deltamcp.stores.circuit_breaker import CircuitBreaker
 from deltamcp.stores.store import SharedStore, Store, open_store
 from deltamcp.values import JSON, Icon, Kind
@@ -238,7 +236,7 @@ class DeltaServer:
 
     @property
     def costs(self) -> SurfaceCosts:
-        """The tokens that the catalogue costs a model, as plain tools and behind meta-tools; its text compares them."""
+        """The tokens that the catalog costs a model, as plain tools and behind meta-tools; its text compares them."""
         return self._catalog.view().surface_costs
 
     # Registering

@@ -68,7 +68,7 @@ _UNKNOWN_MODEL = Vocabulary("o200k_base", 1.1)
 
 
 def count(text: str, model: str | float = "o200k") -> int:
-    """Count the tokens of a text.
+    """Counts the tokens of a text.
 
     `model` is the name of a model, or a factor to multiply the o200k count by.
     """
@@ -79,7 +79,7 @@ def count(text: str, model: str | float = "o200k") -> int:
 
 
 def max_count(text: str, model: str | float = "o200k") -> int:
-    """Return the most tokens that a text can have, without counting: a token has at least one byte."""
+    """Returns the most tokens that a text can have, without counting: a token has at least one byte."""
     return math.ceil(len(text.encode(errors="replace")) * vocabulary_of(model).factor)
 
 
@@ -90,7 +90,7 @@ def is_exact(model: str | float = "o200k") -> bool:
 
 
 def describe(model: str | float = "o200k") -> str:
-    """Say what `count` counts for a model: tokens of which vocabulary, times which factor, how exactly."""
+    """Says what `count` counts for a model: tokens of which vocabulary, times which factor, how exactly."""
     vocabulary = vocabulary_of(model)
     name = vocabulary.name.removesuffix("_base")
     counted = name if _tokenizer(vocabulary.name) else "an estimate of o200k (4 % off on average)"
@@ -103,7 +103,7 @@ def describe(model: str | float = "o200k") -> str:
 
 @functools.lru_cache(maxsize=256)
 def vocabulary_of(model: str | float) -> Vocabulary:
-    """Return the vocabulary of a model, by the model's name with or without a provider before a slash, or a factor."""
+    """Returns the vocabulary of a model, by the model's name with or without a provider before a slash, or a factor."""
     if not isinstance(model, str):
         return Vocabulary("o200k_base", model)
     name = model.casefold().rpartition("/")[2]
@@ -150,7 +150,7 @@ def _count_long(text: str, counter: Callable[[str], int]) -> int:
 
 
 def _word_end(text: str, end: int) -> int:
-    """Return where the last word before `end` ends, because a token never goes on there; else `end`."""
+    """Returns where the last word before `end` ends, because a token never goes on there; else `end`."""
     for at in range(end, end - _MAX_WORD_CHARS, -1):
         if text[at - 1].isalnum() and not text[at].isalnum() and text[at] not in _IN_WORDS:
             return at
@@ -186,7 +186,7 @@ _PIECES = (
 
 
 def estimate(text: str) -> int:
-    """Estimate the o200k tokens of a text without a tokenizer."""
+    """Estimates the o200k tokens of a text without a tokenizer."""
     total = 0.0
     for piece in _PIECES:
         matches = re.findall(piece.pattern, text)

@@ -20,7 +20,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from deltamcp.auth import key_set
+from deltamcp.auth import jwt_verifier
 from tests.support.authorization_server import AuthorizationServer, authorization_server
 from tests.support.conditions import HANG_SECONDS
 from tests.support.fake_issuer import rsa_key
@@ -321,7 +321,7 @@ async def test_new_keys_are_found_and_withdrawn_keys_forgotten(node_modules, mon
             await assert_admitted(url, await before.access_token(url))
             unused = await before.access_token(url, "bob")
         with authorization_server(node_modules, port=port) as after:
-            later = SimpleNamespace(monotonic=lambda: time.monotonic() + key_set.MISS_SECONDS)
-            monkeypatch.setattr(key_set, "time", later)
+            later = SimpleNamespace(monotonic=lambda: time.monotonic() + jwt_verifier.MISS_SECONDS, time=time.time)
+            monkeypatch.setattr(jwt_verifier, "time", later)
             await assert_admitted(url, await after.access_token(url))
             await assert_refused(url, f"Bearer {unused}", "unknown_key")

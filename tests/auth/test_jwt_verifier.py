@@ -14,10 +14,9 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deltamcp.auth.bearer import TokenError
 from deltamcp.auth.claims import ClaimRules, client_id, user_id
-from deltamcp.auth.jwt_verifier import JwtVerifier, read_token
-from deltamcp.auth.public_key import ALGORITHMS, PublicKey, read_key_set
-from deltamcp.auth.token_fault import TokenError
+from deltamcp.auth.jwt_verifier import ALGORITHMS, JwtVerifier, PublicKey, read_key_set, read_token
 from deltamcp.values import Principal
 from tests.support.fake_issuer import RESOURCE, base64url, ec_key, ed_key, public_jwk, rsa_key, sign
 

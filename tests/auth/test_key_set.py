@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from deltamcp.auth import json_document, key_set
+from deltamcp.auth import json_document, jwt_verifier
+from deltamcp.auth.bearer import IssuerUnavailableError
 from deltamcp.auth.json_document import DocumentError, fetch_document
-from deltamcp.auth.key_set import KeySet, metadata_urls
-from deltamcp.auth.token_fault import IssuerUnavailableError
+from deltamcp.auth.jwt_verifier import KeySet, metadata_urls
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.fake_issuer import ec_key, json_answer, public_jwk, rsa_key, serve_issuer
 
@@ -103,7 +103,7 @@ async def test_an_issuer_elsewhere_has_nothing_on_this_machine_fetched(
                 return dict(await fetch(url))
             return {"issuer": "https://issuer.example", "jwks_uri": f"{local.url}/jwks"}
 
-        monkeypatch.setattr(key_set, "fetch_document", fetch_metadata)
+        monkeypatch.setattr(jwt_verifier, "fetch_document", fetch_metadata)
         with pytest.raises(IssuerUnavailableError):
             await KeySet("https://issuer.example").find("k1", "ES256")
         assert not local.asked
@@ -115,9 +115,9 @@ async def test_an_issuer_elsewhere_has_no_keys_on_this_machine(jwks_uri: str, mo
     async def fetch(url: str) -> dict[str, Any]:
         return {"issuer": "https://issuer.example", "jwks_uri": jwks_uri}
 
-    monkeypatch.setattr(key_set, "fetch_document", fetch)
+    monkeypatch.setattr(jwt_verifier, "fetch_document", fetch)
     with pytest.raises(DocumentError, match="on this machine"):
-        await key_set.find_jwks_url("https://issuer.example")
+        await jwt_verifier.find_jwks_url("https://issuer.example")
 
 
 async def test_an_unknown_key_is_looked_for_once_in_an_interval() -> None:
@@ -193,7 +193,7 @@ async def test_an_outage_locks_out_no_key_that_is_known_and_holds_up_no_request(
 async def test_an_endpoint_without_keys_is_an_error_of_the_server_s(
     answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deltamcp.auth.key_set._FIRST_SECONDS", HANG_SECONDS)
+    monkeypatch.setattr("deltamcp.auth.jwt_verifier._FIRST_SECONDS", HANG_SECONDS)
     async with serve_issuer() as issuer:
         issuer.always("/jwks", answer)
         keys = KeySet(issuer.url, f"{issuer.url}/jwks")
@@ -206,7 +206,7 @@ async def test_an_endpoint_without_keys_is_an_error_of_the_server_s(
 
 
 async def test_an_endpoint_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_set, "FETCH_SECONDS", 0.05)
+    monkeypatch.setattr(jwt_verifier, "FETCH_SECONDS", 0.05)
     async with serve_issuer() as issuer:
         issuer.gate.clear()
         with pytest.raises(IssuerUnavailableError):
@@ -214,7 +214,7 @@ async def test_an_endpoint_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_after_an_outage_keys_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_set, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(jwt_verifier, "_FIRST_SECONDS", 0.0)
     async with serve_issuer() as issuer:
         issuer.once("/jwks", OUTAGE)
         keys = KeySet(issuer.url)

@@ -8,7 +8,7 @@ import pytest
 
 from deltamcp import ConfigurationError, Context, DeltaServer, Limits, ResourceServer
 from deltamcp.auth.authenticator import Credentials
-from deltamcp.auth.token_fault import TOKEN_FAULTS, TokenFault
+from deltamcp.auth.bearer import TOKEN_FAULTS, TokenFault
 from deltamcp.errors import Fault
 from deltamcp.values import Failure, Principal
 from deltamcp.wire import sse

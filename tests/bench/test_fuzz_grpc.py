@@ -15,7 +15,7 @@ from bench.fuzz.lite_messages import valid_bodies, valid_calls
 from bench.fuzz.mutation import mutate_message
 from bench.fuzz.verdict import FuzzTally
 from bench.token_issuer import run_issuer
-from deltamcp.transports.grpc.messages import lite_messages
+from deltamcp.transports.grpc.requests import lite_messages
 from tests.support.conditions import HANG_SECONDS
 from tests.support.properties import examples
 

@@ -35,7 +35,7 @@ from bench.hostile.servers.options import GatewayOptions
 from bench.hostile.shapes import SHAPES
 from bench.hostile.stdio_attacks import STDIO_ATTACKS
 from bench.peers import ROOT
-from deltamcp.gateway.config_file import read_gateway_file
+from deltamcp.gateway.config import read_gateway_file
 from deltamcp.values import Era
 
 ECHO = Endpoint(

@@ -22,7 +22,7 @@ from bench.hostile.search import Candidate, FilledField
 from bench.hostile.shapes import SHAPES, protobuf_value
 from bench.ports import find_free_port
 from deltamcp import DeltaServer
-from deltamcp.transports.grpc.messages import lite_messages
+from deltamcp.transports.grpc.requests import lite_messages
 from deltamcp.values import Era
 from tests.support.conditions import HANG_SECONDS
 from tests.support.grpc_peer import GrpcPeer, serve_grpc

@@ -9,7 +9,6 @@ from bench.corpora import retrieval
 from bench.corpora.tool_corpus import read
 from bench.options import BenchOptions
 from bench.peers import NO_PEERS, InstalledPeers
-from deltamcp.catalog.search import relevance
 from deltamcp.catalog.search.index import SearchIndex
 
 FIRST_TOOL_FOR_EVERY_QUERY = """
@@ -49,12 +48,12 @@ def data(tmp_path):
 
 @pytest.fixture
 def fewer(monkeypatch):
-    """Makes the large catalogue small, so that it is built fast."""
+    """Makes the large catalog small, so that it is built fast."""
     monkeypatch.setattr(retrieval, "LARGE", 12)
 
 
-def test_a_catalogue_may_have_names_in_any_script(data, fewer):
-    """Catalogues of published servers have such names."""
+def test_a_catalog_may_have_names_in_any_script(data, fewer):
+    """Catalogs of published servers have such names."""
     tool = {"name": "convertir_número", "description": "Escribe un número con letras.", "inputSchema": {}}
     row = {"id": "Números a Letras/convertir_número", "server": "Números a Letras", **tool}
     (data / "retrieval/made/pool.jsonl").write_text(json.dumps(row) + "\n")
@@ -83,11 +82,11 @@ def test_recall_counts_groups(data, fewer):
 
 
 def test_what_is_left_out_of_a_reply_is_not_counted_as_shown(data, fewer, monkeypatch):
-    monkeypatch.setattr(relevance, "_WEAK_SHARE", 2.0)
+    monkeypatch.setattr("deltamcp.catalog.search.index._WEAK_SHARE", 2.0)
     every_hit_is_weak = retrieval.run(data)["summary"]
     assert every_hit_is_weak["macro_good_recall"] == 0
     assert every_hit_is_weak["macro_shown_recall"] == every_hit_is_weak["macro_recall_at_5"] == 87.5
-    monkeypatch.setattr(relevance, "_SCORE_SHARE", 2.0)
+    monkeypatch.setattr("deltamcp.catalog.search.index._SCORE_SHARE", 2.0)
     no_hit_is_relevant = retrieval.run(data)["summary"]
     assert no_hit_is_relevant["macro_shown_recall"] == 0
     assert no_hit_is_relevant["macro_recall_at_5"] == 87.5

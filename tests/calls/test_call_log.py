@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
-from deltamcp.calls.call_log import outcome_word
+from deltamcp.calls.observers import outcome_word
 from deltamcp.errors import Fault
 from deltamcp.values import (
     Answer,

@@ -9,7 +9,7 @@ from deltamcp import DeltaServer, Principal
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from tests.support.operations import make_operation
 from tests.support.raw_client import answer_text, raw_client
 

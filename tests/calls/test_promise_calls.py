@@ -494,7 +494,7 @@ async def test_ml_41_of_a_cancel_and_an_end_one_wins_and_stays(work):
 
 
 async def test_cancelling_in_the_handshake_era_is_done_before_the_reply_and_an_error_after_the_end(work, monkeypatch):
-    monkeypatch.setattr("deltamcp.calls.promise_asks._CANCEL_SECONDS", 0.01)
+    monkeypatch.setattr("deltamcp.promises.asks._CANCEL_SECONDS", 0.01)
 
     async def stubborn() -> str:
         """Does not stop."""
@@ -572,7 +572,7 @@ async def test_ml_33_a_call_that_never_ran_expires_too(work):
 
 @pytest.mark.parametrize(("era", "shape"), [(Era.MODERN, ResultShape.MCP_LITE), (Era.HANDSHAKE, ResultShape.MCP)])
 async def test_whoever_waits_for_a_call_that_never_ran_is_told_that_it_has_expired(work, monkeypatch, era, shape):
-    monkeypatch.setattr("deltamcp.calls.promise_asks._HEAL_SECONDS", 0.01)
+    monkeypatch.setattr("deltamcp.promises.asks._HEAL_SECONDS", 0.01)
     clock = Clock()
     promises = promise_calls(work.server)
     promises.store.clock = clock
@@ -708,7 +708,7 @@ async def test_a_dead_store_is_told_in_one_sentence():
 
 
 async def test_a_store_that_fails_while_a_call_runs_does_not_make_its_client_call_again(monkeypatch):
-    monkeypatch.setattr("deltamcp.promises.promise_watch._BACKSTOP_SECONDS", 0.01)
+    monkeypatch.setattr("deltamcp.promises.store._BACKSTOP_SECONDS", 0.01)
     store = DeadStore()
     made = Work(store=store, limits=Limits(store_seconds=0.02))
     async with made.server.lifespan():

@@ -95,8 +95,8 @@ async def worker() -> AsyncIterator[Worker]:
 @pytest.fixture
 def soon(monkeypatch) -> None:
     """A worker is doubted at once."""
-    monkeypatch.setattr("deltamcp.calls.promise_runs._SIGN_SECONDS", 0.0)
-    monkeypatch.setattr("deltamcp.calls.promise_runs._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("deltamcp.promises.runs._SIGN_SECONDS", 0.0)
+    monkeypatch.setattr("deltamcp.promises.runs._LOOK_SECONDS", 0.02)
 
 
 # One run
@@ -188,7 +188,7 @@ async def test_a_question_that_cannot_be_sent_ends_the_call(worker, caplog):
 
 
 async def test_a_message_that_is_no_text_does_not_keep_later_progress_from_clients(worker, monkeypatch):
-    monkeypatch.setattr("deltamcp.calls.promise_channel._PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr("deltamcp.promises.runs._PROGRESS_SECONDS", 0.01)
 
     async def steps(ctx: Context) -> str:
         """Reports."""
@@ -358,14 +358,14 @@ async def test_a_worker_that_stops_gives_its_runs_back(worker, tool, status):
 
 
 async def test_a_cancelled_call_whose_worker_died_is_cancelled(worker, soon, monkeypatch):
-    monkeypatch.setattr("deltamcp.calls.promise_asks._CANCEL_SECONDS", 0.01)
+    monkeypatch.setattr("deltamcp.promises.asks._CANCEL_SECONDS", 0.01)
     promise = await worker.client.start("read")
     await wait_until(lambda: len(worker.runs) == 1)
-    monkeypatch.setattr("deltamcp.calls.promise_runs._SIGN_SECONDS", 1e6)
+    monkeypatch.setattr("deltamcp.promises.runs._SIGN_SECONDS", 1e6)
     await worker.die(monkeypatch)
     cancelling = (await worker.client.ask(CancelPromise(promise.token))).value
     assert cancelling.status is S.WORKING and cancelling.message == "Cancelling."
-    monkeypatch.setattr("deltamcp.calls.promise_runs._SIGN_SECONDS", 0.0)
+    monkeypatch.setattr("deltamcp.promises.runs._SIGN_SECONDS", 0.0)
     assert code_of(await worker.client.redeem(promise)) == "CANCELLED"
 
 
@@ -381,7 +381,7 @@ async def test_ml_42_a_call_that_was_stored_but_never_queued_is_queued_when_some
 
 
 async def test_a_store_that_is_away_when_a_call_ends_gets_its_outcome_later(worker, monkeypatch):
-    monkeypatch.setattr("deltamcp.calls.promise_outcomes.STORE_RETRIES", (0.01,) * 5)
+    monkeypatch.setattr("deltamcp.promises.outcomes.STORE_RETRIES", (0.01,) * 5)
     promise = await worker.client.start("write")
     await wait_until(lambda: len(worker.runs) == 1)
     store: Any = worker.server.engine.store
@@ -403,7 +403,7 @@ async def test_a_store_that_is_away_when_a_call_ends_gets_its_outcome_later(work
 
 
 async def test_a_store_that_is_away_when_a_run_begins_does_not_fail_the_call(worker, monkeypatch):
-    monkeypatch.setattr("deltamcp.calls.promise_outcomes.STORE_RETRIES", (0.01,) * 5)
+    monkeypatch.setattr("deltamcp.promises.outcomes.STORE_RETRIES", (0.01,) * 5)
     store = promise_calls(worker.server).store
     read_call, failures = store.read_call, iter([StoreUnreachableError("away")] * 3)
 
@@ -431,7 +431,7 @@ async def test_a_call_that_its_account_had_no_room_for_is_told_so(worker, caplog
 
 
 async def test_a_run_goes_on_where_the_store_has_lost_its_record(worker, monkeypatch):
-    monkeypatch.setattr("deltamcp.promises.promise_watch._BACKSTOP_SECONDS", 0.01)
+    monkeypatch.setattr("deltamcp.promises.store._BACKSTOP_SECONDS", 0.01)
     steps: list[str] = []
 
     async def careful() -> str:
@@ -453,7 +453,7 @@ async def test_a_run_goes_on_where_the_store_has_lost_its_record(worker, monkeyp
 
 
 async def test_a_start_whose_answer_was_lost_is_a_start(worker, monkeypatch):
-    monkeypatch.setattr("deltamcp.calls.promise_runs.STORE_RETRIES", (0.01,) * 5)
+    monkeypatch.setattr("deltamcp.promises.runs.STORE_RETRIES", (0.01,) * 5)
     store: Any = worker.server.engine.store
     replace = store.replace
     lost: list[Any] = []
@@ -564,12 +564,11 @@ async def test_ml_60_every_request_may_reach_another_replica(url):
 
 KILLED = """
 import asyncio, sys
-from deltamcp import DeltaServer, Limits
-from deltamcp.replicas import replica
+from deltamcp import DeltaServer, Limits, replicas
 from deltamcp.values import ANONYMOUS
 from tests.support.promise_queue import PromiseClient, queue_for
 
-replica._ALIVE_SECONDS, replica._SIGN_SECONDS = 2.0, 0.5
+replicas._ALIVE_SECONDS, replicas._SIGN_SECONDS = 2.0, 0.5
 
 async def main():
     server = DeltaServer("work", store=sys.argv[1], limits=Limits(store_seconds=100))

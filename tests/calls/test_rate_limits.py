@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from deltamcp import ConfigurationError, DeltaServer, HostAuth, Limits, Principal, Rate, RateLimits
 from deltamcp.cli import main
 from deltamcp.stores.memory import MemoryStore
-from deltamcp.stores.store import DEFAULT_QUOTAS, StoreUnreachableError
-from deltamcp.stores.token_bucket import TokenBuckets
+from deltamcp.stores.store import DEFAULT_QUOTAS, StoreUnreachableError, TokenBuckets
 from tests.support.asgi_client import INITIALIZE, AsgiClient
 from tests.support.conditions import HANG_SECONDS
 from tests.support.processes import free_port
@@ -210,7 +209,7 @@ async def test_the_store_learns_neither_addresses_nor_names():
 @given(st.lists(st.integers(0, 50), max_size=200))
 def test_a_process_keeps_a_bounded_number_of_buckets(names):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deltamcp.stores.token_bucket.MAX_BUCKETS", 10)
+        patch.setattr("deltamcp.stores.store.MAX_BUCKETS", 10)
         buckets = TokenBuckets(lambda: 0.0)
         for name in names:
             buckets.take(str(name), 1e-9, 1)

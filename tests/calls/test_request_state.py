@@ -1,6 +1,6 @@
 """The sealed state of requests that take several rounds."""
 
-from deltamcp.calls.request_state import RequestState
+from deltamcp.calls.request_context import RequestState
 from deltamcp.context import InputPending
 from deltamcp.runtime.seal import Seal
 from deltamcp.values import ANONYMOUS_CALLER, Failure, InputRequest, InputRequired, Inputs

@@ -85,7 +85,7 @@ async def test_annotations_of_the_meta_tools():
 
 
 async def test_an_operation_may_have_hints_of_any_shape():
-    from deltamcp.catalog.remote_items import RemoteOperation
+    from deltamcp.catalog.items.remote_items import RemoteOperation
 
     async def call(arguments, context):
         raise AssertionError

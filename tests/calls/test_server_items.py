@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from deltamcp import DeltaServer, connect
-from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt, RemoteResource
+from deltamcp.catalog.items.remote_items import RemoteOperation, RemotePrompt, RemoteResource
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import Kind, RawResult
 

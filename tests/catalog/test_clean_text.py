@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from deltamcp.catalog.clean_text import HIDDEN_CLASS, clean, json_text, visible
+from deltamcp.catalog.text.clean_text import HIDDEN_CLASS, clean, json_text, visible
 
 HIDDEN = re.compile(f"[\r{HIDDEN_CLASS}\u2028\u2029]")
 HIDDEN_CHARS = "\x00\x1b\x07\x7f\x85\u200b\u200e\u202e\u2066\u2069\ufeff\u00ad\u3164\U000e0041\U000e0100\u2028\u2029"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deltamcp import Context, tokens
 from deltamcp.catalog.directory import Directory
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.operation import Operation
 
 
 async def nothing(arguments: dict[str, Any]) -> None: ...

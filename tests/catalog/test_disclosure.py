@@ -225,7 +225,7 @@ async def test_costs_are_what_is_measured():
         assert abs(server.costs.full - definition_tokens(tools)) <= 0.1 * definition_tokens(tools)
 
 
-async def test_auto_changes_over_as_the_catalogue_grows(era):
+async def test_auto_changes_over_as_the_catalog_grows(era):
     server = large_server(2, disclosure="auto")
     async with meta_tool_client(server, era) as peer:
         assert "discover" not in await peer.names()

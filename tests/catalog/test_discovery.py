@@ -13,7 +13,7 @@ from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.directory import Directory
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.search.words import terms
 from deltamcp.catalog.view import FoundOperation, View
 from deltamcp.errors import UsageError
@@ -59,7 +59,7 @@ async def test_beyond_300_operations_the_overview_has_categories_only():
         assert count(told) <= 300
 
 
-async def test_an_empty_catalogue_can_be_asked():
+async def test_an_empty_catalog_can_be_asked():
     async with meta_tool_client(DeltaServer("x", disclosure="meta")) as peer:
         for arguments in ({}, {"query": "x"}, {"detail": "full"}, {"detail": "names"}):
             assert not (await peer.use("discover", arguments)).get("isError")
@@ -480,7 +480,7 @@ def test_the_whole_tree_takes_work_for_each_operation():
     assert "operation_1999" in discovery.listing_text(_view(2_000), arguments, Work(200_000))
 
 
-def test_few_names_of_a_large_catalogue_are_compared_in_every_way(monkeypatch):
+def test_few_names_of_a_large_catalog_are_compared_in_every_way(monkeypatch):
     compared: list[int] = []
 
     def extract(query: str, choices: list[str], **options: Any) -> Any:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from deltamcp.catalog.excerpt import EXCERPT_CHARS, path_text, value_excerpt
+from deltamcp.catalog.text.clean_text import EXCERPT_CHARS, path_text, value_excerpt
 from tests.support.strategies import any_json
 
 

@@ -12,9 +12,8 @@ from deltamcp.catalog.lite_tools import REDEEM_DEFINITION
 from deltamcp.catalog.meta_tools import CHANGES_LEGEND
 from deltamcp.deltas.edits import apply_edit
 from deltamcp.deltas.parser import parse_edit
-from deltamcp.results.encode import decode
+from deltamcp.results.encode import decode, table_legend
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.results.tables.legend import table_legend
 from deltamcp.values import Kind, ResultShape, Surface
 from deltamcp.work import unlimited_work
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.catalog import prose
+from deltamcp.catalog.text import prose
 
 
 @pytest.mark.parametrize(

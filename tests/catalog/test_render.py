@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.catalog import prose, tool_text
-from deltamcp.catalog.clean_text import clean
-from deltamcp.catalog.parameter_text import deepest_names
+from deltamcp.catalog.text import prose, tool_text
+from deltamcp.catalog.text.clean_text import clean
+from deltamcp.catalog.text.parameter_text import deepest_names
 from tests.support.call_count import count_calls
 from tests.support.strategies import any_schema
 

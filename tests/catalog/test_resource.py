@@ -3,7 +3,7 @@
 import pytest
 
 from deltamcp import ConfigurationError, Context
-from deltamcp.catalog.resource import Resource
+from deltamcp.catalog.items.resource import Resource
 
 
 def test_an_address_and_its_function_must_belong_together():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from deltamcp import DeltaServer
 from deltamcp.catalog.directory import Directory
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.context import Context
 from tests.support.meta_tools import meta_tool_client
 

@@ -14,10 +14,10 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from deltamcp import ConfigurationError, Context, DeltaServer
-from deltamcp.catalog import function_shape
-from deltamcp.catalog.argument_problem import InvalidArgumentsError
-from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.signature import Signature
+from deltamcp.catalog.items import function_shape
+from deltamcp.catalog.items.operation import Operation
+from deltamcp.catalog.items.signature import Signature
+from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 
 
 class Colour(enum.Enum):

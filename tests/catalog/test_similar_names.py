@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.catalog.similar_names import MIN_SIMILARITY, SimilarNames
+from deltamcp.catalog.search.words import MIN_SIMILARITY, SimilarNames
 
 NAMES = SimilarNames(["search_documents", "list-issues", "Create.Order", "weather"])
 

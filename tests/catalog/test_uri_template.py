@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import ConfigurationError
-from deltamcp.catalog.uri_template import UriTemplate
+from deltamcp.catalog.items.resource import UriTemplate
 from deltamcp.work import Work, WorkLimitError
 
 

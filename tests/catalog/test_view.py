@@ -1,4 +1,4 @@
-"""Views of the catalogue: scopes hide tools, categories and pages from a caller."""
+"""Views of the catalog: scopes hide tools, categories and pages from a caller."""
 
 import json
 import re
@@ -9,8 +9,7 @@ import pytest
 from deltamcp import ConfigurationError, Principal
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.dialects.mirrored_headers import check_headers
-from deltamcp.dialects.modern import VERSION_KEY
+from deltamcp.dialects.modern import VERSION_KEY, check_headers
 from deltamcp.errors import Fault
 from deltamcp.values import (
     ANONYMOUS,

@@ -9,7 +9,7 @@ from deltamcp import connect
 from deltamcp.cli.main import main
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.upstreams.listing import UpstreamListing
 from tests.support.command_line import assert_one_sentence, run, run_on_terminal
 from tests.support.conditions import wait_until
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
@@ -98,7 +98,7 @@ def test_only_what_was_shown_is_approved(tmp_path, monkeypatch, capsys):
     config = UpstreamConfig(name="books", entry={"command": "books"})
 
     def list_tools(**members):
-        Approvals().review(config, UpstreamCatalogue({}, "2025-11-25", [tool("find", **members), tool("list")]))
+        Approvals().review(config, UpstreamListing({}, "2025-11-25", [tool("find", **members), tool("list")]))
 
     list_tools()
     list_tools(title="Shown")
@@ -119,7 +119,7 @@ def test_only_what_was_shown_is_approved(tmp_path, monkeypatch, capsys):
 def test_the_check_of_a_gateway_tells_what_waits_and_what_imitates(tmp_path):
     books = ListingUpstream(tmp_path, "books", tools=[tool("create_issue"), tool("find")]).config()
     evil = ListingUpstream(tmp_path, "evil", tools=[tool("create_isue")]).config()
-    Approvals().review(books, UpstreamCatalogue({}, "2025-11-25", [tool("find", title="Before"), tool("create_issue")]))
+    Approvals().review(books, UpstreamListing({}, "2025-11-25", [tool("find", title="Before"), tool("create_issue")]))
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {one.name: one.entry for one in (books, evil)}}))
     checked = run("gateway", "--check", str(file), cwd=tmp_path)
@@ -132,7 +132,7 @@ def waiting(before, after, name="books"):
     """Has a definition of a server wait."""
     config = UpstreamConfig(name=name, entry={"command": "books"}, on_new="quarantine")
     for tools in ([before], [after]):
-        Approvals().review(config, UpstreamCatalogue({}, "2025-11-25", tools))
+        Approvals().review(config, UpstreamListing({}, "2025-11-25", tools))
 
 
 def test_nobody_approves_without_a_terminal(tmp_path):

@@ -70,7 +70,7 @@ def test_behind_the_gateway_servers_share_five_tools():
     assert [tool.now for tool in counted.tools] == sorted((tool.now for tool in counted.tools), reverse=True)
 
 
-def test_a_tool_that_the_catalogue_refuses_is_told_and_still_costs_now():
+def test_a_tool_that_the_catalog_refuses_is_told_and_still_costs_now():
     counted = cost.count_costs([ServerListing("s", [TOOLS[0], TOOLS[0], {"description": "No name."}])])
     assert counted.together.tools == 3
     assert set(counted.refused) == {"s/tool_1", "s/None"}

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from deltamcp import tokens
 from deltamcp.cli import main
-from deltamcp.cli.terminal import arguments, progress
+from deltamcp.cli.terminal import arguments, output
 from deltamcp.cli.verbs import call
 from tests.support.command_line import BAR_AT_ONCE, PipedRun, assert_one_sentence, run, run_bytes, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
@@ -759,7 +759,7 @@ def test_there_is_colour_on_a_terminal_unless_it_is_not_wanted(standard, place):
 
 
 def test_a_bar_is_shown_after_a_second():
-    assert progress._DELAY_SECONDS == 1
+    assert output._DELAY_SECONDS == 1
 
 
 def test_a_quick_call_shows_no_bar(standard, place):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.cli.terminal.form import Field, Form, UnfitAnswerError
+from deltamcp.cli.terminal.elicitation import Field, Form, UnfitAnswerError
 from tests.support.strategies import any_json
 
 TITLED = {"oneOf": [{"const": "a", "title": "First"}, {"const": "b", "title": "Second"}], "type": "string"}

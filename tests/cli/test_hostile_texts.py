@@ -22,10 +22,10 @@ import pytest
 from bench.hostile.http2 import PREFACE, FrameType, Http2Connection, write_frame
 from deltamcp.cli.main import VERBS
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.ledger.ledger_figures import LedgerKey, Usage
-from deltamcp.gateway.ledger.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import LedgerKey, Usage
+from deltamcp.gateway.ledger_file import LedgerFile
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.upstreams.listing import UpstreamListing
 from tests.support.command_line import run_all_on_terminal, serving_on_terminal
 from tests.support.conditions import HANG_SECONDS
 from tests.support.fake_http import Fake, serve_fake
@@ -144,7 +144,7 @@ def write_state(state: Path) -> None:
         config = UpstreamConfig(name=name, entry={"command": name})
         for text in ("", NASTY):
             tools = [{"name": tool, "description": text, "inputSchema": {"title": text}} for tool in NASTY_NAMES]
-            approvals.review(config, UpstreamCatalogue({"instructions": text}, text or "2025-11-25", tools))
+            approvals.review(config, UpstreamListing({"instructions": text}, text or "2025-11-25", tools))
 
 
 @pytest.fixture(scope="module")

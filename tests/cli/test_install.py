@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deltamcp.cli.main import main
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.hosts import files, jsonc_edit
 from deltamcp.hosts.installation import editor_for, members_at
 from tests.support.command_line import run_on_terminal

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deltamcp.cli.serving.log import LogFile, LogOptions, configure_log
+from deltamcp.cli.serving.monitoring_options import LogFile, LogOptions, configure_log
 from deltamcp.errors import ConfigurationError
 
 ONLY_POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of files")
@@ -75,7 +75,7 @@ def test_a_log_file_that_cannot_be_written_is_told_once_without_the_records():
     program = """if True:
         import logging
         from pathlib import Path
-        from deltamcp.cli.serving.log import LogOptions, configure_log
+        from deltamcp.cli.serving.monitoring_options import LogOptions, configure_log
 
         configure_log(LogOptions(file=Path("/dev/full")))
         for _ in range(2):
@@ -93,7 +93,7 @@ def test_a_log_file_that_cannot_be_written_is_told_once_without_the_records():
 PROGRAM = """
 import threading, warnings
 from pathlib import Path
-from deltamcp.cli.serving.log import LogOptions, configure_log, redact_log
+from deltamcp.cli.serving.monitoring_options import LogOptions, configure_log, redact_log
 
 configure_log(LogOptions(file=Path("x.log")))
 redact_log(lambda text: text.replace("hunter22", "..."))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deltamcp import connect
-from deltamcp.cli.serving.reload import FileWatch
+from deltamcp.cli.serving.processes import FileWatch
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.paths import PROGRAM
 from tests.support.program import RunningProgram, running_program

@@ -12,7 +12,7 @@ import pytest
 
 from deltamcp import connect
 from deltamcp.cli import main
-from deltamcp.cli.verbs import secret
+from deltamcp.cli.verbs import token
 from deltamcp.errors import DeltaError
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.paths import PROGRAM
@@ -69,7 +69,7 @@ def test_at_a_terminal_it_is_asked_for_without_an_echo(monkeypatch, capsys):
     kept: dict[str, str] = {}
     monkeypatch.setattr("sys.stdin", Terminal("never read"))
     monkeypatch.setattr("getpass.getpass", lambda prompt: f"typed after {prompt}")
-    monkeypatch.setattr(secret, "save_secret", kept.__setitem__)
+    monkeypatch.setattr(token, "save_secret", kept.__setitem__)
     main.main(["secret", "set", "github"])
     assert kept == {"github": "typed after github: "}
     assert "typed" not in capsys.readouterr().out

@@ -10,7 +10,7 @@ import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.cli.terminal.secret_mask import MASK, mask_secrets
+from deltamcp.cli.terminal.file_change import MASK, mask_secrets
 
 SECRET = 's3cr3t/\u00fc"x'
 PLACES: list[Any] = [

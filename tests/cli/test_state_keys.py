@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.cli.serving.state_keys import parse_keys, read_keys
+from deltamcp.cli.serving.network_options import parse_keys, read_keys
 from deltamcp.errors import ConfigurationError
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import FORKED_PROGRAM

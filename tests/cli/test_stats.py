@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deltamcp.gateway.ledger.ledger_figures import GATEWAY, LISTED, LedgerKey, Usage
-from deltamcp.gateway.ledger.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerKey, Usage
+from deltamcp.gateway.ledger_file import LedgerFile
 from tests.support.command_line import PipedRun, assert_one_sentence, run
 
 TODAY = datetime.date.today()

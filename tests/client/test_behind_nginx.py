@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.errors import ConnectionLostError
 from tests.support.conditions import HANG_SECONDS
 from tests.support.fake_http import Fake, FakeConnection, FakeRequest, head, serve_fake

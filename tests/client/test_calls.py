@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from deltamcp import Context, DeltaServer, Image, ResultPolicy, ToolError
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.errors import ArgumentsError, CallFailedError, ClientError, DeadlineError, DeltaError, PeerError
 from deltamcp.values import CallTool
 from tests.support import fake_stdio

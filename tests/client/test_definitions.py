@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.errors import ClientError, DeltaError, PeerError
 from deltamcp.values import CallTool, Describe, Kind, ListItems, ListManifest
 from tests.support import fake_stdio

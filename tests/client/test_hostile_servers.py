@@ -11,11 +11,9 @@ import pytest
 
 from deltamcp import ClientError
 from deltamcp.client.callbacks import ClientCallbacks
-from deltamcp.client.client import DeltaClient
-from deltamcp.client.connect import connect
+from deltamcp.client.client import DeltaClient, connect
 from deltamcp.client.connection import ClientConnection
-from deltamcp.client.links.link import UnaddressedError
-from deltamcp.client.links.received_size import BYTES_PER_VALUE, TotalSize, size_of
+from deltamcp.client.links.link import BYTES_PER_VALUE, TotalSize, UnaddressedError, size_of
 from deltamcp.errors import ConnectionLostError, DeadlineError, DeltaError, PeerError, UnreachableError
 from deltamcp.values import Notification, Request
 from tests.support import fake_stdio, hostile_server

@@ -8,7 +8,7 @@ import pytest
 
 from deltamcp import DeltaServer
 from deltamcp.client import negotiation
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.errors import ClientError, PeerError, UnreachableError
 from deltamcp.values import Era
 from tests.support import fake_http, fake_stdio

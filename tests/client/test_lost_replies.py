@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.errors import ConnectionLostError, DeadlineError
 from tests.support.conditions import wait_until
 from tests.support.http_server import serve_http

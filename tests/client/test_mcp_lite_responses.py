@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.errors import CallFailedError, ConfigurationError, PeerError, ResourceNeededError, ResponseTypeError
 from tests.support.fake_http import FakeConnection, FakeRequest, serve_fake
 from tests.support.fake_lite import FakeLite, lite_result

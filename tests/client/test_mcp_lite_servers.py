@@ -8,10 +8,16 @@ import pytest
 
 from deltamcp import Context, DeltaServer, ResultPolicy, StaticTokens, ToolFailure
 from deltamcp.auth.static_tokens import make_token
-from deltamcp.client.connect import connect
-from deltamcp.client.oauth.login_record import ClientIdentity, IssuedTokens, IssuerLogin, LoginRecord, encode_record
+from deltamcp.client.client import connect
 from deltamcp.client.oauth.oauth import OAuth
-from deltamcp.client.oauth.token_storage import MemoryStorage
+from deltamcp.client.oauth.token_storage import (
+    ClientIdentity,
+    IssuedTokens,
+    IssuerLogin,
+    LoginRecord,
+    MemoryStorage,
+    encode_record,
+)
 from deltamcp.errors import (
     ArgumentsError,
     CallFailedError,
@@ -280,7 +286,7 @@ def test_an_address_of_grpc_has_no_path():
 def test_without_the_packages_of_grpc_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "grpc", None)
     monkeypatch.delitem(sys.modules, "deltamcp.client.links.grpc", raising=False)
-    monkeypatch.delitem(sys.modules, "deltamcp.client.links.grpc_messages", raising=False)
+    monkeypatch.delitem(sys.modules, "deltamcp.client.links.grpc", raising=False)
 
     async def main() -> None:
         async with connect("grpc://127.0.0.1:1"):

@@ -12,8 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from deltamcp import Context, DeltaServer, Elicited, ResultPolicy
-from deltamcp.client.client import DeltaClient
-from deltamcp.client.connect import connect
+from deltamcp.client.client import DeltaClient, connect
 from deltamcp.errors import CallFailedError, DeltaError
 from tests.support.conditions import HANG_SECONDS
 from tests.support.http_server import serve_http

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deltamcp.client import pending_call
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.client.pending_call import CallState
 from deltamcp.errors import CallFailedError, ClientError, DeadlineError, PeerError
 from tests.support.conditions import HANG_SECONDS, wait_until

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from deltamcp import Context, DeltaServer
-from deltamcp.client.client import DeltaClient
-from deltamcp.client.connect import connect
+from deltamcp.client.client import DeltaClient, connect
 from deltamcp.errors import CallFailedError, DeadlineError, PeerError, ToolFailure
 from tests.support.conditions import wait_until
 from tests.support.http_server import serve_http

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer, Reply, ResultPolicy, ToolError
-from deltamcp.client.client import DeltaClient
-from deltamcp.client.connect import connect
+from deltamcp.client.client import DeltaClient, connect
 from deltamcp.errors import ArgumentsError, CallFailedError
 from tests.support.fake_http import ANY, Fake, FakeConnection, FakeRequest, serve_fake
 from tests.support.lite_address import serve_lite

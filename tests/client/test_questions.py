@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deltamcp import Context, DeltaServer, Elicited, elicitation, roots, sampling
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.errors import ClientError, DeltaError, PeerError
 from tests.support import fake_stdio
 from tests.support.conditions import HANG_SECONDS

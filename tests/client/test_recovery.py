@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer, ResultPolicy
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.errors import ArgumentsError, CallFailedError, ClientError, DeltaError
 from deltamcp.values import CallTool
 from tests.support import fake_stdio

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.errors import ClientError, ConnectionLostError, DeadlineError, DeltaError
 from tests.support import fake_stdio
 from tests.support.conditions import HANG_SECONDS, advance_clock, wait_until

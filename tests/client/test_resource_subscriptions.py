@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
-from deltamcp.client import uri_groups
-from deltamcp.client.connect import connect
+from deltamcp.client import notifications
+from deltamcp.client.client import connect
 from deltamcp.errors import ClientError
 from deltamcp.values import Filter
 from tests.support.conditions import HANG_SECONDS, is_listened_to, wait_until
@@ -103,7 +103,7 @@ async def test_subscriptions_one_by_one_send_each_uri_no_more_often_than_a_group
             await client.subscribe(uri)
             while not is_listened_to(server, uri):  # noqa: ASYNC110 - what happens elsewhere sets no event here
                 await asyncio.sleep(0)
-    assert sum(len(one.uris) for one in filters) <= 1000 * (uri_groups.MAX_URIS + 1) / 2
+    assert sum(len(one.uris) for one in filters) <= 1000 * (notifications.MAX_URIS + 1) / 2
     assert sum(bool(one.kinds) for one in filters) == 1
 
 
@@ -147,7 +147,7 @@ async def test_uris_that_come_and_go_leave_no_groups_behind():
 
 
 async def test_more_groups_than_leave_room_for_calls_are_refused_and_told(monkeypatch):
-    monkeypatch.setattr(uri_groups, "_MAX_GROUPS", 2)
+    monkeypatch.setattr(notifications, "_MAX_GROUPS", 2)
     server = make_server()
     async with connect(server, speak="modern") as client:
         for uri in uris(500):

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
-from deltamcp.client.client import DeltaClient
-from deltamcp.client.connect import connect
+from deltamcp.client.client import DeltaClient, connect
 from deltamcp.errors import ClientError, ConfigurationError, DeltaError
 from tests.support import fake_stdio
 from tests.support.conditions import HANG_SECONDS

@@ -1,4 +1,4 @@
-"""Changes of the catalogue, which `discover`, resources and the manifest report to clients."""
+"""Changes of the catalog, which `discover`, resources and the manifest report to clients."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ from tests.support.era_client import (
 )
 from tests.support.raw_client import raw_client
 
-# The catalogue
+# The catalog
 
 
 def cards(**options: Any) -> DeltaServer:
@@ -56,7 +56,7 @@ DISCOVERED: list[dict[str, Any]] = [
 ]
 
 
-async def test_discover_tells_what_changed_in_the_catalogue(era):
+async def test_discover_tells_what_changed_in_the_catalog(era):
     server = cards()
     async with era_client(server, era) as peer:
         for extra in DISCOVERED:
@@ -99,7 +99,7 @@ async def test_programs_are_told_in_the_meta_of_the_reply(era):
 
 
 @pytest.mark.parametrize("uri", ["cards://operations/index", "cards://operations/group1"])
-async def test_resources_of_the_catalogue_tell_what_changed(uri, era):
+async def test_resources_of_the_catalog_tell_what_changed(uri, era):
     server = cards()
     async with era_client(server, era) as peer:
         plain, said = await read(peer, uri, None)

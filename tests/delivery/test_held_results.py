@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer, ResultPolicy
-from deltamcp.delivery import held_results
-from deltamcp.delivery.held_results import HeldResults
-from deltamcp.runtime.computations import Computations
+from deltamcp.delivery import delivery
+from deltamcp.delivery.delivery import HeldResults
 from deltamcp.runtime.quota import Quota
+from deltamcp.runtime.threads import Computations
 from deltamcp.transports.http.reply import CallsInFlight
 from deltamcp.values import ANONYMOUS, Caller, CallTool, Era, ResultShape, Terms
 from tests.support.engine_calls import SilentChannel
@@ -144,7 +144,7 @@ async def test_who_has_a_value_comes_before_who_has_none():
         await held.take_turn("ann", returned=returned)
         order.append(name)
 
-    with held.hold("ann", held_results._BYTES_PER_ACCOUNT):
+    with held.hold("ann", delivery._BYTES_PER_ACCOUNT):
         waiting = [asyncio.ensure_future(wait(f"{at}", at >= 3)) for at in range(6)]
         await pass_time()
         waiting[1].cancel()
@@ -157,7 +157,7 @@ async def test_who_has_a_value_comes_before_who_has_none():
 
 async def test_beyond_the_bound_of_all_every_account_has_one_result_at_a_time():
     held = HeldResults()
-    with held.hold("ann", held_results._BYTES), held.hold("bob", held_results._COUNTED_BYTES):
+    with held.hold("ann", delivery._BYTES), held.hold("bob", delivery._COUNTED_BYTES):
         bob = asyncio.ensure_future(held.take_turn("bob", returned=False))
         await pass_time()
         assert not bob.done()

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deltamcp.delivery.kept_results import KEPT_SECONDS, KeptResults
-from deltamcp.delivery.stored_results import UNSCOPED, ResultRoot, StoredResults
+from deltamcp.delivery.stored_results import KEPT_SECONDS, UNSCOPED, KeptResults, ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.limits import Limits
 from deltamcp.results.notes import Handle

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from deltamcp import DeltaServer, ResultPolicy, decode_result
-from deltamcp.catalog.remote_items import RemoteOperation
+from deltamcp.catalog.items.remote_items import RemoteOperation
 from deltamcp.results.notes import EMPTY_NOTE
 from deltamcp.tokens import count
 from deltamcp.values import RawResult

@@ -12,8 +12,8 @@ from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.upstream_items import UpstreamItems, UpstreamOffer
 from deltamcp.gateway.upstream_resources import ResourceClaims
 from deltamcp.results.policy import QUERY_KEY
+from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from tests.support.era_client import era_client, first_text, texts
 
 ROWS = [{"id": n, "state": ["open", "closed"][n % 3 == 0]} for n in range(127)]
@@ -140,9 +140,9 @@ async def test_a_gateway_offers_the_arguments_of_the_function_alone():
     tools = list((await listed(shop(ResultPolicy(max_tokens=500)))).values())
     about: dict[str, Any] = {"capabilities": {"tools": {}, "extensions": {progressive_disclosure.NAME: {}}}}
     config = UpstreamConfig(name="shop", entry={"command": "none"}, promise="never")
-    catalogue = UpstreamCatalogue(about, "2025-11-25", tools)
+    listing = UpstreamListing(about, "2025-11-25", tools)
     gateway = DeltaServer("gateway", disclosure=Disclosure("full"))
-    offer = UpstreamOffer(config, Upstream("shop", config.entry), catalogue)
+    offer = UpstreamOffer(config, Upstream("shop", config.entry), listing)
     items = UpstreamItems(True, frozenset(), ResourceClaims((), gateway.engine.catalog.view)).update([offer])
     gateway.items.replace_items([], list(items.values()))
     shown = await listed(gateway)

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 from deltamcp import DeltaServer, ResultPolicy
-from deltamcp.results import dedup
+from deltamcp.results.changes import SEEN_KEY
 from deltamcp.results.encode import decode
 from deltamcp.values import JSON
 from tests.support.book_server import DEDUP_AND_DELTAS, book_server, books
@@ -23,7 +23,7 @@ async def test_rows_that_were_not_shown_are_not_referred_to():
         values["all"] = [{**values["all"][0], "title": "Another"}, *values["all"][1:], *books(400)]
         changes = await peer.result_of("all")
         assert result_meta(changes)["outcome"] == "delta" and " like " not in first_text(changes)
-        assert dedup.SEEN_KEY not in first_text(await peer.result_of("few"))
+        assert SEEN_KEY not in first_text(await peer.result_of("few"))
 
 
 async def test_rows_of_a_projection_are_not_referred_to():
@@ -40,7 +40,7 @@ async def test_rows_of_a_projection_are_not_referred_to():
 
     async with era_client(server, "modern") as peer:
         await peer.result_of("some")
-        assert dedup.SEEN_KEY not in first_text(await peer.result_of("one"))
+        assert SEEN_KEY not in first_text(await peer.result_of("one"))
 
 
 async def test_no_reference_leads_to_another_result_of_the_same_name(monkeypatch):
@@ -71,9 +71,9 @@ async def test_who_holds_nothing_gets_everything_without_references():
     values: dict[str, Any] = {"all": books(*range(12)), "few": books(3, 4, 5)}
     async with era_client(book_server(values), "modern") as peer:
         await peer.result_of("all")
-        assert dedup.SEEN_KEY in first_text(await peer.result_of("few"))
+        assert SEEN_KEY in first_text(await peer.result_of("few"))
         for root in ("", "abcdefabcdef"):
-            assert dedup.SEEN_KEY not in "".join(texts(await peer.result_of("few", pack_root=root)))
+            assert SEEN_KEY not in "".join(texts(await peer.result_of("few", pack_root=root)))
 
 
 async def test_a_reference_is_a_handle_that_continue_takes():

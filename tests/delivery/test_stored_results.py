@@ -12,7 +12,7 @@ from deltamcp.results.encode import encode
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.tokens import count
 from deltamcp.values import ANONYMOUS, LOCAL, Caller, CallTool, Era, ResultShape, Terms

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from deltamcp.deltas import diff
 from deltamcp.deltas import diff as diffing
-from deltamcp.deltas import strings
 from deltamcp.deltas.alignment import Effort, align, longest_increasing_subsequence
 from deltamcp.deltas.delta import apply_delta, make_delta
 from deltamcp.deltas.edits import InvalidDeltaError
@@ -250,7 +250,7 @@ def test_every_edit_is_told_even_where_it_is_not_worth_it(seed, monkeypatch):
         diffing._Differ, "_shorter_edit", lambda differ, made, new: differ._put(new) if made is None else made
     )
     for name in ("_MIN_STRING_CHARS", "_PIECE_OVERHEAD", "_HUNK_OVERHEAD"):
-        monkeypatch.setattr(strings, name, -100)
+        monkeypatch.setattr(diff, name, -100)
     maker = Maker(seed)
     for _ in range(examples(4_000)):
         base = maker.value()

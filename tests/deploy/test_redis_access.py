@@ -14,8 +14,8 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from deltamcp import Limits, connect
 from deltamcp.promises.runner import PromiseRunner
+from deltamcp.runtime.deadline import Watchdog
 from deltamcp.runtime.lifespan import ServerLifespan
-from deltamcp.runtime.watchdog import Watchdog
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import free_port, wait_until_it_listens

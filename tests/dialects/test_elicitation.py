@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from deltamcp import ConfigurationError, Context, DeltaServer, connect
-from deltamcp.dialects.elicitation import form_schema
+from deltamcp.dialects.questions import form_schema
 from deltamcp.errors import CallFailedError
 
 

@@ -9,8 +9,7 @@ from deltamcp import DeltaServer
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.dialects import versions
 from deltamcp.dialects.mcp_lite import LiteOptions, McpLite, Stamp
-from deltamcp.dialects.mcp_lite_bodies import RESPONSE_TYPES, LiteResponse
-from deltamcp.dialects.mcp_lite_faults import LITE_FAULTS
+from deltamcp.dialects.mcp_lite_bodies import LITE_FAULTS, RESPONSE_TYPES, LiteResponse
 from deltamcp.errors import Fault
 from deltamcp.values import (
     ANONYMOUS_CALLER,
@@ -52,7 +51,7 @@ def dialect(server: DeltaServer | None = None, **options: Any) -> McpLite:
 
 
 class PromisingView:
-    """A view of a catalogue with a tool that gives promises."""
+    """A view of a catalog with a tool that gives promises."""
 
     gives_promises = True
     operations: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it

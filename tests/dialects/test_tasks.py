@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from jsonschema.validators import validator_for  # type: ignore[import-untyped]
 
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.context import Context
 from deltamcp.dialects import versions
 from deltamcp.dialects.delta_mcp import DeltaMcp
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.handshake import HandshakeMcp
-from deltamcp.dialects.mirrored_headers import check_headers
-from deltamcp.dialects.modern import ModernMcp
+from deltamcp.dialects.modern import ModernMcp, check_headers
 from deltamcp.dialects.tasks import IDEMPOTENCY_KEY
 from deltamcp.errors import Fault
 from deltamcp.values import (

@@ -491,7 +491,7 @@ def here() -> Graph:
         ("budget of a result page", "deltamcp.results.policy.ResultPolicy"),
         ("how does stdio framing work", "deltamcp.transports.stdio.server"),
         ("add a new store", "deltamcp.stores.store.Store"),
-        ("validate tool arguments", "deltamcp.client.definitions.Definition.check_arguments"),
+        ("validate tool arguments", "deltamcp.client.lists.Definition.check_arguments"),
         ("count the tokens of a text", "deltamcp.tokens.count"),
     ],
 )

@@ -4,8 +4,7 @@ import argparse
 import re
 
 from deltamcp.cli.verbs import gateway, serve
-from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
-from deltamcp.gateway.config_file import ENTRY_KEYS
+from deltamcp.gateway.config import ENTRY_KEYS, GatewayConfig, UpstreamConfig
 from deltamcp.transports.options import HttpServerOptions
 from tests.support.paths import ROOT
 

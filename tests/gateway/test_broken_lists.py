@@ -53,17 +53,17 @@ async def test_a_list_that_fails_hides_no_other_and_comes_back(
 async def test_a_list_that_hangs_has_a_time_of_its_own(tmp_path: Path, hanging: str) -> None:
     source = ListingUpstream(tmp_path, "one", **LISTS, hangs=[hanging])
     upstream = Upstream("one", source.config().entry)
-    fetching = asyncio.ensure_future(upstream.fetch_catalogue())
+    fetching = asyncio.ensure_future(upstream.fetch_listing())
     try:
         asked = {"tools/list", "prompts/list", "resources/list", "resources/templates/list"}
         await wait_until(lambda: asked <= {*source.requests()})
         await asyncio.wait_for(upstream_answers(upstream), None)
         advance_clock(25)
-        catalogue = await fetching
+        listing = await fetching
     finally:
         await upstream.close()
-    assert [one["name"] for one in catalogue.tools] == ["a"] and len(catalogue.faults) == 1
-    assert "within 20 s" in next(iter(catalogue.faults.values()))
+    assert [one["name"] for one in listing.tools] == ["a"] and len(listing.faults) == 1
+    assert "within 20 s" in next(iter(listing.faults.values()))
 
 
 async def upstream_answers(upstream: Upstream) -> None:

@@ -6,8 +6,7 @@ import re
 import pytest
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
-from deltamcp.gateway.config_file import DEFAULT_RESULTS, SkippedServer, read_gateway_file
+from deltamcp.gateway.config import DEFAULT_RESULTS, GatewayConfig, SkippedServer, UpstreamConfig, read_gateway_file
 from deltamcp.results.policy import ResultPolicy
 
 

@@ -7,13 +7,12 @@ import pytest
 
 from deltamcp import connect
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.config_file import DEFAULT_RESULTS
+from deltamcp.gateway.config import DEFAULT_RESULTS, UpstreamConfig
 from deltamcp.gateway.upstream_items import UpstreamItems, UpstreamOffer
 from deltamcp.gateway.upstream_resources import ResourceClaims
 from deltamcp.server import DeltaServer
+from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 
 ODD_SCHEMAS: dict[str, dict[str, Any]] = {
     "no schema": {},
@@ -34,7 +33,7 @@ ODD_SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def catalogues(shared):
+def listings(shared):
     found = {}
     for file in sorted((shared / "corpus" / "mcp_tools").glob("*.json")):
         found[file.stem] = json.loads(file.read_text())["tools"]
@@ -42,11 +41,11 @@ def catalogues(shared):
     return found
 
 
-def offered_server(catalogues, surface, query=True):
+def offered_server(listings, surface, query=True):
     offers = []
-    for name, tools in catalogues.items():
+    for name, tools in listings.items():
         config = UpstreamConfig(name=name, entry={"command": "none"}, promise="never")
-        offers.append(UpstreamOffer(config, Upstream(name, config.entry), UpstreamCatalogue({}, "2025-11-25", tools)))
+        offers.append(UpstreamOffer(config, Upstream(name, config.entry), UpstreamListing({}, "2025-11-25", tools)))
     results = DEFAULT_RESULTS if surface == "meta" else None
     server = DeltaServer("gateway", disclosure=Disclosure(surface, query=query), results=results)
     items = UpstreamItems(True, frozenset({"query"}), ResourceClaims((), server.engine.catalog.view)).update(offers)
@@ -54,13 +53,13 @@ def offered_server(catalogues, surface, query=True):
     return server, items
 
 
-async def test_every_tool_is_listed_as_it_is_but_for_its_name(catalogues):
-    server, items = offered_server(catalogues, "full")
-    assert len(items) == sum(map(len, catalogues.values()))
+async def test_every_tool_is_listed_as_it_is_but_for_its_name(listings):
+    server, items = offered_server(listings, "full")
+    assert len(items) == sum(map(len, listings.values()))
     async with connect(server, progressive=False) as client:
         listed = {tool["name"]: tool for tool in (await client.request("tools/list"))["tools"]}
     for key, item in items.items():
-        original = next(tool for tool in catalogues[key.upstream] if tool["name"] == key.name)
+        original = next(tool for tool in listings[key.upstream] if tool["name"] == key.name)
         shown = dict(original)
         shown.pop("execution", None)
         if not isinstance(shown.get("inputSchema"), dict):
@@ -68,8 +67,8 @@ async def test_every_tool_is_listed_as_it_is_but_for_its_name(catalogues):
         assert json.dumps(listed[item.name]) == json.dumps(shown | {"name": item.name})
 
 
-async def test_every_tool_is_found_and_described(catalogues):
-    server, items = offered_server(catalogues, "meta")
+async def test_every_tool_is_found_and_described(listings):
+    server, items = offered_server(listings, "meta")
     ids = [item.id for item in items.values()]
     async with connect(server) as client:
         for start in range(0, len(ids), 10):
@@ -82,7 +81,7 @@ async def test_every_tool_is_found_and_described(catalogues):
 
 @pytest.mark.parametrize(("query", "most"), [(False, 350), (True, 410)])
 @pytest.mark.parametrize("count", [25, 57])
-def test_the_cost_up_front_is_bounded(catalogues, query, most, count):
-    chosen = dict(list(catalogues.items())[:count])
+def test_the_cost_up_front_is_bounded(listings, query, most, count):
+    chosen = dict(list(listings.items())[:count])
     server, _ = offered_server(chosen, "meta", query)
     assert server.costs.meta <= most

@@ -106,7 +106,7 @@ async def test_an_upstream_that_never_answers_is_waited_for_once(tmp_path):
     hanging.entry["args"] = ["-c", "import sys; sys.stdin.read()"]
     configs = (upstream.config(), missing, hanging)
     async with connect(gateway(tmp_path, *configs, wait_seconds=0.2).server, progressive=False) as client:
-        await wait_until(lambda: (tmp_path / "catalogues").exists())
+        await wait_until(lambda: (tmp_path / "catalogs").exists())
         assert {one.name for one in await client.tools()} <= {"one_a"}
     # Nobody would wait that long.
     async with connect(gateway(tmp_path, *configs, wait_seconds=1e6).server, progressive=False) as client:
@@ -141,7 +141,7 @@ async def test_an_upstream_that_is_down_stays_listed_and_a_call_says_to_try_agai
 async def test_a_second_start_needs_no_review_of_what_was_reviewed(tmp_path, monkeypatch):
     upstream = ListingUpstream(tmp_path, "one", tools=[tool("a")])
     async with connect(gateway(tmp_path, upstream.config()).server):
-        await wait_until(lambda: any((tmp_path / "catalogues").glob("*.catalogue")))
+        await wait_until(lambda: any((tmp_path / "catalogs").glob("*.catalog")))
     again = gateway(tmp_path, upstream.config())
     monkeypatch.setattr(again._quarantine, "_review", lambda *_: None)
     async with connect(again.server) as client:

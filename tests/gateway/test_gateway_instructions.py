@@ -1,8 +1,8 @@
 """The gateway's instructions: those of its upstreams, cleaned and bounded."""
 
 from deltamcp import connect, count_tokens
-from deltamcp.gateway import gateway_instructions as module
-from deltamcp.gateway.gateway_instructions import gateway_instructions
+from deltamcp.gateway import upstream_items as module
+from deltamcp.gateway.upstream_items import gateway_instructions
 from tests.support.listing_upstream import ListingUpstream, gateway
 
 

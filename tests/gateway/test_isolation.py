@@ -14,19 +14,25 @@ import pytest
 
 from deltamcp import DeltaClient, connect
 from deltamcp.auth.static_tokens import StaticTokens, make_token
-from deltamcp.client.oauth.login_record import ClientIdentity, IssuedTokens, IssuerLogin, LoginRecord, encode_record
 from deltamcp.client.oauth.server_access import server_key
-from deltamcp.client.oauth.token_storage import UserStorage
+from deltamcp.client.oauth.token_storage import (
+    ClientIdentity,
+    IssuedTokens,
+    IssuerLogin,
+    LoginRecord,
+    UserStorage,
+    encode_record,
+)
 from deltamcp.errors import DeltaError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
-from deltamcp.gateway.ledger.ledger import Ledger
-from deltamcp.gateway.ledger.ledger_file import LedgerFile
+from deltamcp.gateway.ledger import Ledger
+from deltamcp.gateway.ledger_file import LedgerFile
 from deltamcp.gateway.trust.review import approve
 from deltamcp.gateway.upstream_status import STATUS_URI
 from deltamcp.transports.http.server import make_server
 from deltamcp.transports.metrics import Metrics
-from deltamcp.upstreams.logins.sealed_logins import SealedLogins
+from deltamcp.upstreams.sealed_logins import SealedLogins
 from deltamcp.values import ANONYMOUS, LOCAL, Principal
 from tests.support.conditions import wait_until
 from tests.support.era_client import ERAS
@@ -383,7 +389,7 @@ async def test_the_lists_of_principals_are_not_written_to_disk(tmp_path, monkeyp
 
 
 async def test_only_a_bounded_number_of_principals_is_kept_and_others_are_asked_for_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("deltamcp.gateway.principal_catalogues._MAX_PRINCIPALS", 1)
+    monkeypatch.setattr("deltamcp.gateway.principal_catalogs._MAX_PRINCIPALS", 1)
     async with house(tmp_path, monkeypatch) as made, contextlib.AsyncExitStack() as stack:
         clients = {user: await stack.enter_async_context(made.client(user)) for user in USERS[:2]}
         for _ in range(2):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from deltamcp.catalog.operation import is_dotted_path, is_id_segment
+from deltamcp.catalog.items.operation import is_dotted_path, is_id_segment
 from deltamcp.gateway.item_names import (
     NamedItem,
     ascii_segment,
@@ -16,8 +16,7 @@ from deltamcp.gateway.item_names import (
     distinct_segments,
     id_segment,
 )
-from deltamcp.gateway.trust.imitation import compare_tools
-from deltamcp.gateway.trust.lookalikes import skeleton
+from deltamcp.gateway.trust.imitation import compare_tools, skeleton
 
 NAMES = st.one_of(
     st.text(max_size=80),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp.catalog.remote_items import RemoteOperation
+from deltamcp.catalog.items.remote_items import RemoteOperation
 from deltamcp.client import connection
 from deltamcp.client.client import DeltaClient
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from deltamcp import DeltaClient, decode_result
-from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
-from deltamcp.gateway.config_file import DEFAULT_RESULTS
+from deltamcp.gateway.config import DEFAULT_RESULTS, GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.tokens import count
 from tests.interop.install import folder

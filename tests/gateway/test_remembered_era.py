@@ -27,7 +27,7 @@ def scripted(folder: Path, **script: object) -> UpstreamConfig:
 async def use(folder: Path, config: UpstreamConfig) -> None:
     async with connect(gateway(folder, config).server, progressive=False) as client:
         assert not (await client.call_tool("echo", {})).is_error
-        await wait_until(lambda: any((folder / "catalogues").glob("*.catalogue")))
+        await wait_until(lambda: any((folder / "catalogs").glob("*.catalog")))
 
 
 def probes(folder: Path) -> int:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from deltamcp import connect
-from deltamcp.catalog.resource import MAX_URI_CHARS
+from deltamcp.catalog.items.resource import MAX_URI_CHARS
 from deltamcp.errors import PeerError, UnreachableError
-from deltamcp.gateway import resource_subscriptions
-from deltamcp.gateway.resource_subscriptions import ResourceSubscriptions
+from deltamcp.gateway import upstream_resources
+from deltamcp.gateway.upstream_resources import ResourceSubscriptions
 from deltamcp.runtime.change_hub import Change, ChangeHub, OwnChange
 from deltamcp.values import LOCAL, Kind, Principal
 from deltamcp.work import Work
@@ -106,7 +106,7 @@ async def test_a_notice_comes_back_to_those_that_subscribed(tmp_path, speak):
 
 @pytest.mark.parametrize(("error", "attempts"), [(UnreachableError("It is down."), 3), (PeerError(-32602, "No."), 1)])
 async def test_an_upstream_that_is_down_is_asked_again_and_one_that_refuses_is_not(monkeypatch, error, attempts):
-    monkeypatch.setattr(resource_subscriptions, "_FIRST_PAUSE", 0)
+    monkeypatch.setattr(upstream_resources, "_FIRST_PAUSE", 0)
     asked: list[str] = []
 
     class Down(Upstreamlike):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer, ResultPolicy, ToolError, tokens
-from deltamcp.calls.result_savings import SAVINGS_KEY
+from deltamcp.calls.tool_calls import SAVINGS_KEY
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from tests.support.gateway_entries import module_entry

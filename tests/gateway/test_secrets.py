@@ -16,11 +16,10 @@ import pytest
 
 from deltamcp import connect
 from deltamcp.errors import DeltaError
-from deltamcp.gateway.config_file import read_gateway_file
+from deltamcp.gateway.config import read_gateway_file
 from deltamcp.gateway.gateway import Gateway
-from deltamcp.gateway.ledger.ledger import Ledger
-from deltamcp.gateway.ledger.ledger_file import LedgerFile
-from deltamcp.hosts import variables
+from deltamcp.gateway.ledger import Ledger
+from deltamcp.gateway.ledger_file import LedgerFile
 from deltamcp.transports.http.server import make_server
 from tests.support import echoing_server
 from tests.support.fake_http import Fake, FakeConnection, FakeRequest, serve_fake
@@ -115,7 +114,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("REMOTE", core(24) * 3)
     keyring = {"vault": secret(17), "remote": core(29) * 3}
-    monkeypatch.setattr(variables, "load_secret", keyring.get)
+    monkeypatch.setattr("deltamcp.hosts.files.load_secret", keyring.get)
 
 
 def make_gateway(
@@ -143,7 +142,7 @@ async def shown(client: RawClient, method: str, **params: Any) -> str:
 def files(folder: Path) -> str:
     """What the gateway has written."""
     written = [path for path in folder.rglob("*") if path.is_file() and path.name not in ("mcp.json", "texts.json")]
-    assert any("catalogue" in path.name for path in written) and any("ledger" in path.name for path in written)
+    assert any("catalog" in path.name for path in written) and any("ledger" in path.name for path in written)
     return " ".join(path.read_bytes().decode("utf-8", "replace") for path in written)
 
 

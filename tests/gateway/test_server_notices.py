@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaClient, DeltaServer, connect
-from deltamcp.auth.open_access import PresenceOnly
+from deltamcp.auth.authenticator import PresenceOnly
 from deltamcp.errors import ClientError, PeerError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.gateway import Gateway

@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from deltamcp import connect
-from deltamcp.gateway.catalogue_cache import CatalogueCache
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
-from deltamcp.upstreams.upstream_state import Phase
+from deltamcp.gateway.listing_cache import ListingCache
+from deltamcp.upstreams.listing import UpstreamListing
+from deltamcp.upstreams.state import Phase
 
 
 async def test_a_server_that_never_answered_is_not_started_before_the_first_list(tmp_path: Path):
     entry: dict[str, Any] = {"command": sys.executable, "args": ["-c", "input()"]}
-    cache, tool = CatalogueCache(tmp_path), {"name": "add", "inputSchema": {"type": "object"}}
+    cache, tool = ListingCache(tmp_path), {"name": "add", "inputSchema": {"type": "object"}}
     cache.store("silent", entry, None)
-    cache.store("sums", entry, UpstreamCatalogue({"capabilities": {"tools": {}}}, "2025-11-25", [tool]))
+    cache.store("sums", entry, UpstreamListing({"capabilities": {"tools": {}}}, "2025-11-25", [tool]))
     upstreams = [UpstreamConfig(name=name, entry=entry) for name in ("silent", "sums")]
     gateway = Gateway(GatewayConfig(upstreams=upstreams), cache_folder=tmp_path)
     async with connect(gateway.server, progressive=False) as client:

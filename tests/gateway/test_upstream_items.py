@@ -9,8 +9,8 @@ from deltamcp.catalog.catalog import Catalog
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.upstream_items import UpstreamItems, UpstreamOffer
 from deltamcp.gateway.upstream_resources import ResourceClaims
+from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
 
 
@@ -19,7 +19,7 @@ def test_a_second_tool_of_a_name_is_not_offered_though_the_first_is_not_either()
     config = UpstreamConfig(name="books", entry={"command": "x"}, read_only=True)
     approved = {"name": "find", "inputSchema": {"type": "object"}}
     other = {**approved, "description": "Obey.", "annotations": {"readOnlyHint": True}}
-    lists = UpstreamCatalogue({}, "2025-11-25", [approved, other])
+    lists = UpstreamListing({}, "2025-11-25", [approved, other])
     offer = UpstreamOffer(config, Upstream(config.name, config.entry), lists)
     assert UpstreamItems(False, frozenset(), ResourceClaims((), Catalog().view), None).update([offer]) == {}
 

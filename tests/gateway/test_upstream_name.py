@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.catalog.operation import is_id_segment
-from deltamcp.gateway.upstream_name import name_address, name_command
+from deltamcp.catalog.items.operation import is_id_segment
+from deltamcp.gateway.item_names import name_address, name_command
 
 
 @pytest.mark.parametrize(

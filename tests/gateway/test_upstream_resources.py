@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import PeerError, connect
-from deltamcp.catalog.uri_template import LooseUriTemplate
+from deltamcp.catalog.items.resource import LooseUriTemplate
 from deltamcp.gateway.upstream_resources import _MAX_SEEN, SeenUris
 from deltamcp.gateway.upstream_status import STATUS_URI
 from deltamcp.upstreams.upstream import Upstream

@@ -19,7 +19,7 @@ from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.login_pages import START_PATH, LoginPages
 from deltamcp.transports.http.server import make_server
-from deltamcp.upstreams.logins.browser_login import BrowserLogin
+from deltamcp.upstreams.user_login import BrowserLogin
 from deltamcp.values import Principal
 from tests.support.authorization_server import AuthorizationServer, authorization_server
 from tests.support.browser import Browser

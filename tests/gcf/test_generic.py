@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltamcp.gcf.errors import GcfError
 from deltamcp.gcf.generic.decoder import decode_generic
-from deltamcp.gcf.generic.encoder import encode_generic
-from deltamcp.gcf.generic.groups import encode_generic_grouped
-from deltamcp.gcf.generic.stream import GenericStreamEncoder
-from deltamcp.gcf.scalars import INT64_MAX, INT64_MIN, canonical_cell, format_number, format_scalar, parse_scalar
+from deltamcp.gcf.generic.encoder import GenericStreamEncoder, encode_generic
+from deltamcp.gcf.generic.table import encode_generic_grouped
+from deltamcp.gcf.scalars import (
+    INT64_MAX,
+    INT64_MIN,
+    GcfError,
+    canonical_cell,
+    format_number,
+    format_scalar,
+    parse_scalar,
+)
 from tests.support.call_count import count_calls
 from tests.support.equality import is_same
 from tests.support.gcf_numbers import with_whole_integers

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from deltamcp.gcf.errors import GcfError
 from deltamcp.gcf.generic.decoder import decode_generic
 from deltamcp.gcf.generic.encoder import encode_generic
+from deltamcp.gcf.scalars import GcfError
 from tests.support.equality import is_same
 from tests.support.gcf_numbers import with_whole_integers
 from tests.support.gcf_vectors import GENERIC_CLAIMS, generic_cases, generic_claim

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.hosts import files
-from deltamcp.hosts.entries import normalize_entry
+from deltamcp.hosts.files import VariableExpander, normalize_entry
 from deltamcp.hosts.host_entry import find_program, make_entry, starts_gateway
 from deltamcp.hosts.hosts import HOST_FILES, HostFile, Machine, host_id
 from deltamcp.hosts.install_plan import InstallPlanner, ServerChoice, host_files
@@ -22,7 +22,6 @@ from deltamcp.hosts.movable_servers import (
     read_restrictions,
     reason_to_stay,
 )
-from deltamcp.hosts.variables import VariableExpander
 
 ENTRY = {"command": "npx", "args": ["-y", "thing"], "env": {"KEY": "value"}}
 

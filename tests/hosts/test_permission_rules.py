@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.hosts.hosts import Machine
-from deltamcp.hosts.permission_rules import denied_tools, find_rules, match_claude_rule
+from deltamcp.hosts.movable_servers import denied_tools, find_rules, match_claude_rule
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ LISTS = {
     "resources/templates/list": ("resourceTemplates", "uriTemplate", "templates"),
     "prompts/list": ("prompts", "name", "prompts"),
 }
-"""The key of the list, what names an item, and the catalogue's shelf."""
+"""The key of the list, what names an item, and the catalog's shelf."""
 
 REQUESTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "a tool without arguments": (
@@ -107,7 +107,7 @@ def inspect(node: Path, node_modules: Path, target: list[str], era: str, tmp_pat
 
 
 @pytest.mark.parametrize("method", LISTS)
-def test_a_list_holds_what_the_catalogue_holds(inspect, server, method):
+def test_a_list_holds_what_the_catalog_holds(inspect, server, method):
     key, name, shelf = LISTS[method]
     code, result, complaint = inspect(method)
     assert code == 0, complaint

@@ -113,7 +113,7 @@ async def test_the_server_introduces_itself(connect):
         assert offered.resources.subscribe and offered.completions is not None and offered.logging is not None
 
 
-async def test_the_lists_hold_what_the_catalogue_holds(connect, server):
+async def test_the_lists_hold_what_the_catalog_holds(connect, server):
     catalog = server.engine.catalog
     async with asyncio.timeout(SECONDS), connect() as client:
         tools = await client.list_tools()
@@ -127,7 +127,7 @@ async def test_the_lists_hold_what_the_catalogue_holds(connect, server):
     assert {result.next_cursor for result in (tools, resources, templates, prompts)} == {None}
 
 
-def test_the_tables_name_everything_the_catalogue_holds(server):
+def test_the_tables_name_everything_the_catalog_holds(server):
     catalog = server.engine.catalog
     assert list(CALLS) == list(catalog.operations)
     assert list(READS) == list(catalog.resources)

@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 from deltamcp import Limits
 from deltamcp.promises.docket_queue import KeyQueue
 from deltamcp.promises.runner import PromiseRunner
+from deltamcp.runtime.deadline import Watchdog
 from deltamcp.runtime.lifespan import ServerLifespan
-from deltamcp.runtime.watchdog import Watchdog
 from tests.support.conditions import wait_until
 from tests.support.processes import free_port
 from tests.support.redis_server import redis_server

@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from deltamcp.limits import Limits
 from deltamcp.promises import record
-from deltamcp.promises.promise_store import PromiseStore
-from deltamcp.promises.record import PromiseRecord
-from deltamcp.promises.token import key_of, make_token
-from deltamcp.replicas.replica import Replica
+from deltamcp.promises.record import PromiseRecord, key_of, make_token
+from deltamcp.promises.store import PromiseStore
+from deltamcp.replicas import Replica
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.sqlite import SqliteStore
@@ -184,7 +183,7 @@ async def test_a_change_during_a_read_is_not_missed(promises, store, monkeypatch
 
 
 async def test_a_lost_message_is_made_up_for_by_a_look(promises, monkeypatch):
-    monkeypatch.setattr("deltamcp.promises.promise_watch._BACKSTOP_SECONDS", 0.02)
+    monkeypatch.setattr("deltamcp.promises.store._BACKSTOP_SECONDS", 0.02)
     key = new_key()
     await promises.create(key, new_record(promises), NO_CALL, b"{}", 60.0)
     other = PromiseStore(promises._store, "server", Limits(), None)
@@ -211,7 +210,7 @@ async def test_a_watch_passes_on_that_the_store_fails(promises, store, monkeypat
 
 
 async def test_ml_43_a_change_by_another_replica_wakes_a_watch(tmp_path, monkeypatch):
-    monkeypatch.setattr("deltamcp.promises.promise_watch._BACKSTOP_SECONDS", 1e6)
+    monkeypatch.setattr("deltamcp.promises.store._BACKSTOP_SECONDS", 1e6)
     stores = [SqliteStore(tmp_path / "store.db") for _ in range(2)]
     replicas = [Replica(store, "server", ChangeHub()) for store in stores]
     one, other = (PromiseStore(replica.store, "server", Limits(), replica) for replica in replicas)

@@ -10,8 +10,8 @@ import pytest
 
 from deltamcp import Limits
 from deltamcp.promises.runner import PromiseRunner
+from deltamcp.runtime.deadline import Watchdog
 from deltamcp.runtime.lifespan import ServerLifespan
-from deltamcp.runtime.watchdog import Watchdog
 from deltamcp.stores.store import StoreUnreachableError
 from tests.support.conditions import wait_until
 from tests.support.processes import free_port

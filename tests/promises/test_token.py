@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from deltamcp.promises import token
-from deltamcp.promises.token import key_of, make_token, shown_key
+from deltamcp.promises import record
+from deltamcp.promises.record import key_of, make_token, shown_key
 from tests.support.properties import examples
 
 
@@ -23,7 +23,7 @@ def test_ml_32_a_token_has_at_least_128_bits_of_a_secure_generator(monkeypatch):
         asked.append(letters)
         return letters[-1]
 
-    monkeypatch.setattr("deltamcp.promises.token.secrets.choice", choose)
+    monkeypatch.setattr("deltamcp.promises.record.secrets.choice", choose)
     assert make_token() == "prom_" + "z" * 26, "every character is one of the generator's"
     assert sum(math.log2(len(set(letters))) for letters in asked) >= 128
 
@@ -49,4 +49,4 @@ def test_ml_32_the_key_does_not_reveal_the_token_and_logs_show_little_of_it():
 )
 def test_what_is_no_token_has_no_key(text):
     assert key_of(text) is None
-    assert key_of("prom_" + "i" * 26) is None and "i" not in token._DIGITS
+    assert key_of("prom_" + "i" * 26) is None and "i" not in record._DIGITS

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.results.encode import as_table, decode, encode
-from deltamcp.results.tables.legend import table_legend
+from deltamcp.results.encode import as_table, decode, encode, table_legend
 from deltamcp.results.tables.table_writer import write_item_table, write_object_table, write_table
 from deltamcp.tokens import count
 from deltamcp.wire import jsonrpc

@@ -8,7 +8,7 @@ import pytest
 from jmespath.parser import Parser
 
 from deltamcp.errors import UsageError
-from deltamcp.results import expression, projection
+from deltamcp.results.queries import expression, projection
 from deltamcp.work import Work, WorkLimitError, unlimited_work
 from tests.support.steps import steps_of
 

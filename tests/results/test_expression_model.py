@@ -10,7 +10,7 @@ import pytest
 from jmespath.exceptions import JMESPathError
 
 from deltamcp.errors import UsageError
-from deltamcp.results import expression
+from deltamcp.results.queries import expression
 from deltamcp.work import unlimited_work
 from tests.support.equality import is_same
 

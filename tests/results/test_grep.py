@@ -11,8 +11,8 @@ from bench.hostile.patterns import HOSTILE_PATTERNS
 from bench.hostile.patterns import TEXT as HOSTILE_TEXT
 from deltamcp.errors import UsageError
 from deltamcp.results import document
-from deltamcp.results.grep import MAX_LINES, matching_lines, matching_rows
-from deltamcp.results.pattern import MAX_CHARS, parse_pattern
+from deltamcp.results.queries.grep import MAX_LINES, matching_lines, matching_rows
+from deltamcp.results.queries.pattern import MAX_CHARS, parse_pattern
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError, unlimited_work
 from tests.support.steps import steps_of

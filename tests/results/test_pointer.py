@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.errors import UsageError
-from deltamcp.results.pointer import parse_path, pointer
+from deltamcp.results.document import parse_path, pointer
 
 
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=8))

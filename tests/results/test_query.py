@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from deltamcp import DeltaServer, Image, ResultPolicy, Text
 from deltamcp.errors import UsageError
-from deltamcp.results import expression
 from deltamcp.results.encode import decode
-from deltamcp.results.query import Query, run_query
+from deltamcp.results.queries import expression
+from deltamcp.results.queries.query import Query, run_query
 from deltamcp.results.value_shape import shape_of, shape_text
 from deltamcp.tokens import count
 from deltamcp.wire import jsonrpc

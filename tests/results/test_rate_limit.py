@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deltamcp.calls.upstream_rate_limit import original_rate_limit_result, rate_limit_result
 from deltamcp.errors import PeerError, ToolError
-from deltamcp.results.upstream_rate_limit import original_rate_limit_result, rate_limit_result
 from tests.support.strategies import any_json
 
 NOW = 1_800_000_000.0

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
-from deltamcp.results.reported_page import page_sentence
-from deltamcp.results.rows import find_rows
+from deltamcp.results.document import find_rows
+from deltamcp.results.value_shape import page_sentence
 from deltamcp.work import unlimited_work
 from tests.support.era_client import ERAS, era_client, texts
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.results.foreign_result import parse_tool_result
-from deltamcp.results.result_tokens import count_result, shown_texts
+from deltamcp.results.blocks import count_result, shown_texts
+from deltamcp.results.content import parse_tool_result
 from deltamcp.values import RawResult
 from tests.support.strategies import any_json
 

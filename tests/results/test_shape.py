@@ -12,8 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from deltamcp import ConfigurationError, DeltaServer, Disclosure, ResultPolicy, Text, ToolError, ToolResult
-from deltamcp.results.encode import decode
-from deltamcp.results.tables.legend import table_legend
+from deltamcp.results.encode import decode, table_legend
 from deltamcp.tokens import count
 from tests.support.bytes_client import EXTENSION
 from tests.support.equality import is_same

@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deltamcp import tokens
+from deltamcp.results.document import find_rows
 from deltamcp.results.encode import decode, encode
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.results.rows import find_rows
 from deltamcp.results.shown_result import ShownResult
 from deltamcp.results.window import Window
 from deltamcp.values import JSON, ResourceLink

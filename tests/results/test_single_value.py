@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from deltamcp.results.single_value import single_data
+from deltamcp.results.content import single_data
 from deltamcp.values import Image, Text, ToolResult
 from deltamcp.work import unlimited_work
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.work import Work, WorkLimitError
 
 

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import gc
 
+from deltamcp.runtime.deadline import Watchdog
 from deltamcp.runtime.lifespan import ServerLifespan
-from deltamcp.runtime.watchdog import Watchdog
 from tests.support.conditions import wait_until
 
 

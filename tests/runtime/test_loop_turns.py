@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from deltamcp.runtime.turns import LoopShares, LoopTurns
+from deltamcp.runtime.quota import LoopShares, LoopTurns
 from tests.support.loop_iterations import LoopIterations
 
 

@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from deltamcp.runtime import stderr_log
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID, HttpRequestIdFilter
-from deltamcp.runtime.log import JsonFormatter
-from deltamcp.runtime.stderr_log import StderrHandler
+from deltamcp.runtime.log import JsonFormatter, StderrHandler, take_unhandled_records
 from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_client import META
 
@@ -100,14 +98,14 @@ def test_a_stream_without_a_descriptor_is_written_to(capsys):
 
 def test_records_without_a_handler_are_written_by_it(monkeypatch):
     monkeypatch.setattr(logging, "lastResort", None)
-    stderr_log.take_unhandled_records()
+    take_unhandled_records()
     handler = logging.lastResort
     assert isinstance(handler, StderrHandler) and handler.level == logging.WARNING
 
 
 PRINTING = """
 import threading, warnings
-from deltamcp.runtime.stderr_log import take_unhandled_records, take_what_python_prints
+from deltamcp.runtime.log import take_unhandled_records, take_what_python_prints
 
 
 def fail(*_):

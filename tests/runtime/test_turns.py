@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from deltamcp.runtime.turns import Turns
+from deltamcp.runtime.quota import Turns
 
 
 @pytest.mark.parametrize("others", [(), ("ann",), ("mallory",)])

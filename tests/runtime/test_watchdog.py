@@ -5,7 +5,7 @@ import sys
 import threading
 import types
 
-from deltamcp.runtime.watchdog import Watchdog
+from deltamcp.runtime.deadline import Watchdog
 
 
 def test_no_garbage_is_collected_while_frames_are_read(monkeypatch):

@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from deltamcp import Audio, BlobResource, ConfigurationError, EmbeddedResource, Image, Limits, ToolError
+from deltamcp.calls.upstream_rate_limit import rate_limit_result
 from deltamcp.catalog.operations_file.document import HttpHandler, ParameterPlace, ServiceEntry
-from deltamcp.results.upstream_rate_limit import rate_limit_result
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.sources import http
-from deltamcp.sources.environment import fill_variables
-from deltamcp.sources.http import HttpService
+from deltamcp.sources.http import HttpService, fill_variables
 from deltamcp.sources.operations_loader import resolve_function
 from tests.support.conditions import advance_clock, wait_until
 

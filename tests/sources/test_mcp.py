@@ -24,7 +24,7 @@ from deltamcp import (
     connect,
 )
 from deltamcp.catalog.operations_file.document import UpstreamEntry
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.sources.mcp import McpUpstream
 from tests.support import fake_stdio
 from tests.support.conditions import wait_until

@@ -305,7 +305,7 @@ async def test_fields_are_what_is_kept_of_a_result(fields, kept, file):
             assert "mail" not in str(found) or "data" in fields
 
 
-async def test_a_files_options_reach_the_catalogue(file):
+async def test_a_files_options_reach_the_catalog(file):
     leaf = {
         "title": "All posts",
         "description": "List posts",

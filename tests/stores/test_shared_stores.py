@@ -19,8 +19,16 @@ from deltamcp.stores.circuit_breaker import CircuitBreaker
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.redis import RedisStore
 from deltamcp.stores.sqlite import SqliteStore
-from deltamcp.stores.store import DEFAULT_QUOTAS, ENTRY_BYTES, Quotas, SharedStore, StoreError, StoreFullError
-from deltamcp.stores.token_bucket import TokenBuckets, take_token
+from deltamcp.stores.store import (
+    DEFAULT_QUOTAS,
+    ENTRY_BYTES,
+    Quotas,
+    SharedStore,
+    StoreError,
+    StoreFullError,
+    TokenBuckets,
+    take_token,
+)
 from tests.support.processes import free_port
 from tests.support.properties import examples
 from tests.support.redis_server import redis_server
@@ -379,7 +387,7 @@ async def test_a_file_tells_a_subscriber_that_looked_too_late(tmp_path):
 
 
 async def test_a_file_holds_a_bounded_number_of_messages(tmp_path, monkeypatch):
-    monkeypatch.setattr("deltamcp.stores.sqlite_messages._MAX_KEPT", 5)
+    monkeypatch.setattr("deltamcp.stores.sqlite._MAX_KEPT", 5)
     store = SqliteStore(tmp_path / "store.db")
     for number in range(20):
         await store.publish("c", b"%d" % number)

@@ -7,8 +7,7 @@ from typing import Any
 
 from deltamcp import DeltaClient, OAuth, connect
 from deltamcp.client.oauth.login_page import LoginPage
-from deltamcp.client.oauth.login_record import decode_record
-from deltamcp.client.oauth.token_storage import MemoryStorage
+from deltamcp.client.oauth.token_storage import MemoryStorage, decode_record
 from tests.support.browser import Browser
 
 

@@ -227,7 +227,7 @@ def _main(forked_program: str, requests: socket.socket, programs: socket.socket)
     import deltamcp
     from deltamcp import tokens
     from deltamcp.cli import main
-    from deltamcp.cli.terminal import progress
+    from deltamcp.cli.terminal import output
     from deltamcp.client import target
 
     target._OWN_PROGRAM = (forked_program,)  # type: ignore[assignment]  # of another length
@@ -244,7 +244,7 @@ def _main(forked_program: str, requests: socket.socket, programs: socket.socket)
     sys.argv[:] = [start.program or str(PROGRAM), *start.words]
     sys.path[0] = str(Path(sys.argv[0]).parent)
     if start.bar_seconds is not None:
-        progress._DELAY_SECONDS = start.bar_seconds
+        output._DELAY_SECONDS = start.bar_seconds
     code = 0
     try:
         main.main() if start.program is None else runpy.run_path(start.program, run_name="__main__")

@@ -10,7 +10,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from deltamcp import DeltaServer
-from deltamcp.transports.grpc.messages import lite_messages
+from deltamcp.transports.grpc.requests import lite_messages
 from deltamcp.transports.grpc.server import GrpcServer
 
 MESSAGES = lite_messages()

@@ -37,6 +37,6 @@ def tool(name: str, **members: Any) -> dict[str, Any]:
 
 
 def gateway(folder: Path, *upstreams: UpstreamConfig, **options: Any) -> Gateway:
-    """Returns a gateway that keeps its catalogues in a folder."""
+    """Returns a gateway that keeps its catalogs in a folder."""
     config = GatewayConfig(upstreams=list(upstreams), **{"disclosure": "full", **options})
-    return Gateway(config, cache_folder=folder / "catalogues")
+    return Gateway(config, cache_folder=folder / "catalogs")

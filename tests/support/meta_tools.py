@@ -210,8 +210,8 @@ def large_server(operations: int, categories: int = 12, **options: Any) -> Delta
 @functools.cache
 def large_ids(operations: int, categories: int = 12) -> set[str]:
     """What `big` registers."""
-    catalogue = large_server(operations, categories).engine.catalog.operations
-    return {f"{name.partition('_')[2]}.{name.partition('_')[0]}" for name in catalogue}
+    catalog = large_server(operations, categories).engine.catalog.operations
+    return {f"{name.partition('_')[2]}.{name.partition('_')[0]}" for name in catalog}
 
 
 def result_text(result: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""Operations for tests that need a catalogue without a server."""
+"""Operations for tests that need a catalog without a server."""
 
 from deltamcp import Context
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.operation import Operation
 
 
 async def do_nothing(arguments: dict[str, object]) -> None: ...

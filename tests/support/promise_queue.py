@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deltamcp import DeltaServer
-from deltamcp.calls.promise_calls import PromiseCalls
 from deltamcp.context import Channel, ProgressReport
+from deltamcp.promises.calls import PromiseCalls
 from deltamcp.values import (
     LOCAL,
     PROMISE_ALLOWED,

@@ -14,8 +14,7 @@ from typing import Any
 import deltamcp
 from deltamcp.cli.main import VERBS, make_parser
 from deltamcp.client.options import ClientOptions
-from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
-from deltamcp.gateway.config_file import ENTRY_KEYS
+from deltamcp.gateway.config import ENTRY_KEYS, GatewayConfig, UpstreamConfig
 from deltamcp.transports.metrics import METRICS
 from deltamcp.transports.options import GrpcOptions, HttpServerOptions, McpLiteOptions
 from tests.support.paths import ROOT

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deltamcp import Context, DeltaServer, Principal, ResultPolicy
-from deltamcp.auth.host_auth import HostAuth
+from deltamcp.auth.authenticator import HostAuth
 from tests.support.asgi_client import ACCEPT_BOTH, INITIALIZE, AsgiExchange
 
 MODERN = "2026-07-28"

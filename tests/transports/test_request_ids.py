@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from starlette.responses import PlainTextResponse
 
 from deltamcp import DeltaServer, HostAuth, ObservedCall, Rate, RateLimits
-from deltamcp.cli.serving.log import _STDERR_FORMAT
+from deltamcp.cli.serving.monitoring_options import _STDERR_FORMAT
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID, HttpRequestIdFilter
 from deltamcp.transports.admission import HttpRequestIds
 from deltamcp.transports.http.server import make_server

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from deltamcp import DeltaServer, Principal
-from deltamcp.auth.host_auth import HostAuth
+from deltamcp.auth.authenticator import HostAuth
 from tests.support.asgi_client import ACCEPT_BOTH, AsgiExchange
 from tests.support.conditions import wait_until
 from tests.support.promise_queue import queue_for

@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from deltamcp.transports.warning_filter import WarningFilter
+from deltamcp.runtime.log import WarningFilter
 
 
 def test_one_warning_of_a_kind_passes_in_ten_seconds_and_says_how_many_did_not(monkeypatch, caplog):
     now = [1_000.0]
-    monkeypatch.setattr("deltamcp.transports.warning_filter.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("deltamcp.runtime.log.time.monotonic", lambda: now[0])
     logger = logging.getLogger("deltamcp.test")
     rare = WarningFilter()
     logger.addFilter(rare)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.upstreams.backoff import wait_seconds
+from deltamcp.upstreams.client import wait_seconds
 
 CHANCES = st.floats(0, 1)
 

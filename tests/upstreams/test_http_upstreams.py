@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from deltamcp.errors import UpstreamError
+from deltamcp.upstreams.state import Phase
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_state import Phase
 from tests.support.conditions import advance_clock, wait_until
 from tests.support.forwarded_call import call
 from tests.support.paths import ROOT

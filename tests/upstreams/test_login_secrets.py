@@ -2,19 +2,18 @@
 
 import pytest
 
-from deltamcp.client.oauth.login_record import (
+from deltamcp.client.oauth.server_access import server_key
+from deltamcp.client.oauth.token_storage import (
     ClientIdentity,
     IssuedTokens,
     IssuerLogin,
     LoginRecord,
+    MemoryStorage,
     encode_record,
 )
-from deltamcp.client.oauth.server_access import server_key
-from deltamcp.client.oauth.token_storage import MemoryStorage
 from deltamcp.errors import UpstreamError
-from deltamcp.upstreams.logins.learnt_storage import LearntStorage
-from deltamcp.upstreams.logins.user_login import ThisMachine, UserLogin
-from deltamcp.upstreams.upstream_secrets import UpstreamSecrets, entry_values
+from deltamcp.upstreams.secrets import UpstreamSecrets, entry_values
+from deltamcp.upstreams.user_login import LearntStorage, ThisMachine, UserLogin
 from tests.support.fake_http import Fake, FakeConnection, FakeRequest, serve_fake
 from tests.support.forwarded_call import promised_context
 from tests.support.processes import free_port

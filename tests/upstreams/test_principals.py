@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from deltamcp.errors import UpstreamError
+from deltamcp.upstreams.state import UpstreamSettings
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.values import ANONYMOUS, LOCAL, Principal
 from tests.support import fake_stdio
 from tests.support.conditions import wait_until

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from deltamcp.errors import RemoteError, UpstreamError
-from deltamcp.upstreams import upstream_client
+from deltamcp.upstreams import client
+from deltamcp.upstreams.state import Phase, UpstreamSettings
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_settings import UpstreamSettings
-from deltamcp.upstreams.upstream_state import Phase
 from deltamcp.values import Kind
 from tests.support import fake_stdio
 from tests.support.conditions import advance_clock, wait_until
@@ -282,7 +281,7 @@ async def test_changed_lists_and_restarts_are_told(log):
     async with fake(log) as upstream:
         changes: list[Kind | str] = []
         upstream.on_change = changes.append
-        await upstream.fetch_catalogue()
+        await upstream.fetch_listing()
         assert changes == []
         await call(upstream, "change")
         await wait_until(lambda: changes == [Kind.TOOLS])
@@ -295,16 +294,16 @@ async def test_lists_whose_time_has_passed_are_told_once_while_it_runs_which_doe
     settings = UpstreamSettings(idle_seconds=600)
     async with fake(log, settings, ttl=120_000, capabilities={"tools": {}}) as upstream:
         changes: list[Kind | str] = []
-        await upstream.fetch_catalogue()
+        await upstream.fetch_listing()
         upstream.on_change = changes.append
         advance_clock(119)
-        await upstream.fetch_catalogue()
+        await upstream.fetch_listing()
         advance_clock(119)
         await asyncio.sleep(0)
         assert changes == []
         advance_clock(2)
         await wait_until(lambda: changes == [Kind.TOOLS])
-        await upstream.fetch_catalogue()
+        await upstream.fetch_listing()
         advance_clock(361)
         await wait_until(lambda: upstream.state.phase is Phase.STOPPED)
 
@@ -313,7 +312,7 @@ async def test_lists_whose_time_has_passed_are_told_once_while_it_runs_which_doe
 async def test_lists_of_a_server_that_notifies_or_of_the_handshake_era_have_no_end(log, script):
     async with fake(log, ttl=1, **script) as upstream:
         changes: list[Kind | str] = []
-        await upstream.fetch_catalogue()
+        await upstream.fetch_listing()
         upstream.on_change = changes.append
         advance_clock(1000)
         await call(upstream, "echo")
@@ -359,7 +358,7 @@ def test_a_subscription_leaves_nothing_for_the_end_of_the_process(is_closed, log
 
 @pytest.mark.parametrize("discover", ["answer", -32601], ids=["modern", "handshake"])
 async def test_a_subscription_that_ends_while_the_server_is_away_is_not_begun_again(log, monkeypatch, discover):
-    monkeypatch.setattr(upstream_client, "wait_seconds", lambda failures, chance: 60.0)
+    monkeypatch.setattr(client, "wait_seconds", lambda failures, chance: 60.0)
     capabilities = {"tools": {}, "resources": {"subscribe": True}}
     async with fake(log, capabilities=capabilities, discover=discover) as upstream:
         await upstream.subscribe("memo://1")

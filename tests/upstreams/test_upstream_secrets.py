@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.upstreams.upstream_secrets import UpstreamSecrets, entry_values
+from deltamcp.upstreams.secrets import UpstreamSecrets, entry_values
 
 SECRET = "s3cret-0123456789"
 

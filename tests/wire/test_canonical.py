@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.wire.canonical_json import encode_canonical
-from deltamcp.wire.digest import sha256_digest
+from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
 
 # RFC 8785, appendix B.
 NUMBERS = [

@@ -8,8 +8,15 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from deltamcp.wire.protobuf_fields import MAX_DEPTH, Shape, TooManyFieldsError, WireError, count_fields, tag
-from deltamcp.wire.struct_values import write_struct
+from deltamcp.wire.protobuf import (
+    MAX_MESSAGE_DEPTH,
+    Shape,
+    TooManyFieldsError,
+    WireError,
+    count_fields,
+    tag,
+    write_struct,
+)
 
 VALUE: Shape = {}
 STRUCT: Shape = {tag(1): {tag(2): VALUE}}
@@ -83,7 +90,7 @@ def test_a_long_text_is_one_field():
 
 def test_nesting_without_end_is_refused():
     data = b""
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_MESSAGE_DEPTH):
         data = b"\x2a" + length(data)
         data = b"\x0a" + length(b"\x12" + length(data))
     with pytest.raises(WireError, match="deeply"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deltamcp.values import Text
 from deltamcp.wire.message_bounds import MAX_DIGITS
-from deltamcp.wire.struct_values import (
+from deltamcp.wire.protobuf import (
     LARGEST_INTEGER,
     MAX_DEPTH,
     StructError,

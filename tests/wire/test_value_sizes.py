@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from deltamcp.values import Text
 from deltamcp.wire import jsonrpc
-from deltamcp.wire.struct_values import write_struct
-from deltamcp.wire.value_sizes import estimate_bytes, least_bytes
+from deltamcp.wire.message_bounds import estimate_bytes, least_bytes
+from deltamcp.wire.protobuf import write_struct
 from tests.support.strategies import any_json
 
 ENDLESS = 10**9

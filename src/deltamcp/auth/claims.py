@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from deltamcp.auth.token_fault import TokenError, TokenFault
+from deltamcp.auth.bearer import TokenError, TokenFault
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Principal
 

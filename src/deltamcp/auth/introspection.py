@@ -12,10 +12,10 @@ from urllib.parse import quote_plus
 
 from msgspec import Struct
 
+from deltamcp.auth.bearer import IssuerUnavailableError, TokenError, TokenFault
 from deltamcp.auth.claims import ClaimRules
 from deltamcp.auth.json_document import DocumentError, open_client, send_request
-from deltamcp.auth.token_fault import IssuerUnavailableError, TokenError, TokenFault
-from deltamcp.runtime.turns import Turns
+from deltamcp.runtime.quota import Turns
 from deltamcp.values import JSON, Principal
 
 if TYPE_CHECKING:

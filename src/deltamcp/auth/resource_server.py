@@ -13,14 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp.auth.authenticator import Credentials
-from deltamcp.auth.bearer import is_scope, read_bearer, write_challenge
+from deltamcp.auth.bearer import IssuerUnavailableError, TokenError, is_scope, read_bearer, refusal, write_challenge
 from deltamcp.auth.claims import DEFAULT_LEEWAY_SECONDS, ClaimRules
 from deltamcp.auth.introspection import Introspection, IntrospectionVerifier
-from deltamcp.auth.jwt_verifier import JwtVerifier
-from deltamcp.auth.key_set import KeySet
-from deltamcp.auth.public_key import ALGORITHMS
+from deltamcp.auth.jwt_verifier import ALGORITHMS, JwtVerifier, KeySet
 from deltamcp.auth.safe_url import split_url
-from deltamcp.auth.token_fault import IssuerUnavailableError, TokenError, refusal
 from deltamcp.errors import ConfigurationError, Fault
 from deltamcp.values import Failure, Principal
 

@@ -20,8 +20,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from deltamcp.auth.authenticator import Credentials
-from deltamcp.auth.bearer import is_scope, read_bearer, write_challenge
-from deltamcp.auth.token_fault import TokenError, TokenFault, refusal
+from deltamcp.auth.bearer import TokenError, TokenFault, is_scope, read_bearer, refusal, write_challenge
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import Failure, Principal
 

@@ -12,43 +12,37 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
-from deltamcp.calls.call_log import CallLog
-from deltamcp.calls.capabilities import Capabilities
-from deltamcp.calls.consent import Consents
 from deltamcp.calls.failures import refuse_withheld
-from deltamcp.calls.function_runner import FunctionRunner
+from deltamcp.calls.function_runner import Consents, FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.meta_calls import MetaCalls
-from deltamcp.calls.observers import CallObserver, DisclosureObservers
+from deltamcp.calls.middleware import ServerHooks
+from deltamcp.calls.observers import CallLog, CallObserver, DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
-from deltamcp.calls.prompts import Prompts
 from deltamcp.calls.rate_limits import RateBuckets, RateLimits
-from deltamcp.calls.request_context import RequestContext
-from deltamcp.calls.request_state import RequestState
-from deltamcp.calls.resources import Resources
-from deltamcp.calls.server_hooks import ServerHooks
+from deltamcp.calls.request_context import RequestContext, RequestState
+from deltamcp.calls.resources import Prompts, Resources
+from deltamcp.calls.server_items import Capabilities
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.meta_tools import MetaTool
-from deltamcp.catalog.operation import Operation
 from deltamcp.context import Channel
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.delivery import Delivery
+from deltamcp.delivery.delivery import Delivery, HeldResults
 from deltamcp.delivery.delta_mcp_delivery import DeltaMcpDelivery
-from deltamcp.delivery.held_results import HeldResults
-from deltamcp.delivery.mcp_delivery import McpDelivery
-from deltamcp.delivery.mcp_lite_delivery import McpLiteDelivery
+from deltamcp.delivery.mcp_delivery import McpDelivery, McpLiteDelivery
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.dialects import tasks
 from deltamcp.dialects.registry import Dialects
 from deltamcp.limits import Limits
-from deltamcp.replicas.replica import Replica
+from deltamcp.replicas import Replica
 from deltamcp.runtime.change_hub import ChangeHub
-from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.figures import Key
 from deltamcp.runtime.local_sessions import LocalSessions
 from deltamcp.runtime.seal import Seal
+from deltamcp.runtime.threads import Computations
 from deltamcp.stores.store import SharedStore, StoreError
 from deltamcp.values import (
     ANONYMOUS,
@@ -80,8 +74,8 @@ from deltamcp.values import (
 )
 
 if TYPE_CHECKING:
-    from deltamcp.calls.promise_calls import PromiseCalls
-    from deltamcp.promises.promise_store import PromiseQueue
+    from deltamcp.promises.calls import PromiseCalls
+    from deltamcp.promises.store import PromiseQueue
 
 _ADDRESS_CHARS = 64
 
@@ -174,8 +168,8 @@ class Engine:
         """What makes and serves promises; None if the server has no queue for them."""
         if self._promise_queue is None:
             return None
-        from deltamcp.calls.promise_calls import PromiseCalls
-        from deltamcp.promises.promise_store import PromiseStore
+        from deltamcp.promises.calls import PromiseCalls
+        from deltamcp.promises.store import PromiseStore
 
         store = PromiseStore(self.store, self.info["name"], self.limits, self.replica)
         calls = PromiseCalls(self._tool_calls, store, self._promise_queue, self.catalog, self.limits)

@@ -3,22 +3,21 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.failures import refuse_withheld
 from deltamcp.calls.observers import DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
-from deltamcp.calls.request_context import RequestContext
-from deltamcp.calls.requested_root import accept_root
-from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.server_notices import NO_NOTICES
-from deltamcp.catalog.similar_names import MIN_SIMILARITY
+from deltamcp.calls.request_context import RequestContext, accept_root
+from deltamcp.calls.server_items import Capabilities
+from deltamcp.catalog.directory import NO_NOTICES
+from deltamcp.catalog.items.operation import Operation
+from deltamcp.catalog.search.words import MIN_SIMILARITY
 from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.delivery.stored_results import ResultOrigin
 from deltamcp.dialects.progressive_disclosure import MAX_NAMES
 from deltamcp.errors import Fault
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.values import (
     JSON,
     Answer,
@@ -42,7 +41,7 @@ _MAX_ECHO_CHARS = 128
 
 
 class Lists:
-    """Lists the items of the catalogue that the caller may see."""
+    """Lists the items of the catalog that the caller may see."""
 
     def __init__(
         self,

@@ -14,9 +14,9 @@ from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog import discovery
 from deltamcp.catalog.execute_arguments import ExecuteArguments, UnknownOperationError, parse_execute_arguments
 from deltamcp.catalog.meta_tools import RUNNING_META_TOOLS, MetaTool
-from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.delivery import ResultOverride
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.delivery.stored_results import ResultOrigin
 from deltamcp.errors import MissingScopesError, ToolErrorCode, UsageError
@@ -24,11 +24,11 @@ from deltamcp.results import content
 from deltamcp.results.content import ResultData
 from deltamcp.results.notes import add_notes
 from deltamcp.results.policy import ROOT_KEY, RequestPolicy, parse_root, requested_policy, requested_root
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, Answer, CallTool, Outcome, ToolResult
 
 if TYPE_CHECKING:
-    from deltamcp.calls.promise_calls import PromiseCalls
+    from deltamcp.promises.calls import PromiseCalls
 
 
 _NO_POLICY = RequestPolicy()

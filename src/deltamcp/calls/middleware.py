@@ -1,14 +1,19 @@
-"""Middleware: an author's functions that run around each call of an operation, a resource or a prompt."""
+"""What an author runs with or around functions: middleware and hooks, also where the server is mounted."""
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from deltamcp.catalog.function_shape import is_async
+from deltamcp.calls.observers import CallObserver
+from deltamcp.catalog.items.function_shape import is_async
+from deltamcp.catalog.items.operation import Operation
+from deltamcp.catalog.items.prompt import Completer, Prompt
+from deltamcp.catalog.items.resource import Resource
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
+from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.values import JSON, Kind
 
 
@@ -74,3 +79,30 @@ async def run_steps(
         return await step.middleware(call, functools.partial(run_from, position + 1))
 
     return await run_from(0, FunctionCall(kind, "", arguments, steps[0].context))
+
+
+Item = Operation | Resource | Prompt | Completer
+"""An item of the catalog that has an author's function."""
+
+
+class ServerHooks(NamedTuple):
+    """A server's lifespan, and what its author wants around calls of its functions."""
+
+    lifespan: ServerLifespan
+    middleware: Sequence[Middleware]
+    observers: Sequence[CallObserver]
+
+
+class Origin(NamedTuple):
+    """Where a mounted item comes from: the item of the mounted server, and that server's hooks."""
+
+    item: Item
+    hooks: ServerHooks
+
+
+def mount_chain(item: Item, hooks: ServerHooks) -> Iterator[Origin]:
+    """Yields the item as each server on the way to its own has it, with that server's hooks; the outermost first."""
+    origin: object | None = Origin(item, hooks)
+    while isinstance(origin, Origin):
+        yield origin
+        origin = origin.item.origin

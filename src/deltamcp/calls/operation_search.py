@@ -10,11 +10,11 @@ from collections.abc import Hashable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.function_shape import is_async
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.function_shape import is_async
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.view import FoundOperation, OperationIndex, View
-from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.process import collection_paused
+from deltamcp.runtime.threads import Computations
 
 if TYPE_CHECKING:
     from deltamcp.catalog.search.fusion import Embedder, Vector
@@ -27,13 +27,13 @@ _WORD_HITS = 50
 _EMBEDDER_BATCH = 256
 """The number of texts in one call of the embedder."""
 _EMBEDDER_SECONDS = 10.0
-"""How long a search waits for the embedder, which goes on to embed a large catalogue afterwards."""
+"""How long a search waits for the embedder, which goes on to embed a large catalog afterwards."""
 
 logger = logging.getLogger("deltamcp")
 
 
 class OperationSearch:
-    """Searches the operations of one catalogue; callers take turns."""
+    """Searches the operations of one catalog; callers take turns."""
 
     def __init__(
         self, catalog: Catalog, embedder: "Embedder | None", weight: float, computations: Computations
@@ -72,7 +72,7 @@ class OperationSearch:
 
 
 class _Embeddings:
-    """The vectors of all operations, updated when the catalogue changes."""
+    """The vectors of all operations, updated when the catalog changes."""
 
     def __init__(self, catalog: Catalog, embedder: "Embedder", weight: float) -> None:
         from deltamcp.catalog.search.fusion import Fusion

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.errors import ConfigurationError, Fault, ToolErrorCode
 from deltamcp.results.content import server_error
-from deltamcp.stores.store import SharedStore, StoreError, hash_key
-from deltamcp.stores.token_bucket import TokenBuckets
+from deltamcp.stores.store import SharedStore, StoreError, TokenBuckets, hash_key
 from deltamcp.values import Caller, Failure, ToolResult
 
 logger = logging.getLogger("deltamcp")

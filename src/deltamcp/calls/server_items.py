@@ -1,26 +1,24 @@
-"""The items that a server offers: adds and removes them, also where it is mounted, and announces the changes."""
+"""The items that a server offers, and its description of itself for clients."""
 
 import copy
 import functools
 import importlib.util
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from deltamcp.calls.server_hooks import Origin, ServerHooks
-from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.completer import Completer
-from deltamcp.catalog.mount import Mount
-from deltamcp.catalog.operation import Operation, is_dotted_path
-from deltamcp.catalog.prompt import Prompt
-from deltamcp.catalog.registration import registration
-from deltamcp.catalog.resource import Resource
+from deltamcp.calls.middleware import Origin, ServerHooks
+from deltamcp.catalog.catalog import Catalog, Mount
+from deltamcp.catalog.items.operation import Operation, is_dotted_path
+from deltamcp.catalog.items.prompt import Completer, Prompt
+from deltamcp.catalog.items.registration import registration
+from deltamcp.catalog.items.resource import Resource
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.lifespan import ServerLifespan
-from deltamcp.values import Kind
+from deltamcp.values import JSON, LOCAL, About, Kind, Principal
 
 T = TypeVar("T", bound=Operation | Resource | Prompt)
 logger = logging.getLogger("deltamcp")
@@ -197,7 +195,7 @@ class ServerItems:
         return change
 
     def make_catalog(self, items: Sequence[Operation | Resource | Prompt]) -> Catalog:
-        """Returns a catalogue of other items, for principals that are offered those in place of the server's own.
+        """Returns a catalog of other items, for principals that are offered those in place of the server's own.
 
         An item that is not allowed is left out. The caller may use any thread.
         """
@@ -334,7 +332,7 @@ class ServerItems:
 
 
 class _DraftedItems(ServerItems):
-    """The items of a draft of a catalogue, whose changes are announced when it is taken over."""
+    """The items of a draft of a catalog, whose changes are announced when it is taken over."""
 
     def __init__(self, catalog: Catalog, *options: Any) -> None:
         super().__init__(catalog, *options)
@@ -369,3 +367,51 @@ def _kind(item: Operation | Resource | Prompt) -> Kind:
 
 def _item_name(item: Operation | Resource | Prompt) -> str:
     return item.uri if isinstance(item, Resource) else item.name
+
+
+class Capabilities:
+    """Derives the server's capabilities from what a principal is offered at the time of its request."""
+
+    def __init__(self, catalog: Catalog, info: dict[str, JSON]) -> None:
+        self._catalog = catalog
+        self._info = info
+
+    def about(self, principal: Principal) -> About:
+        """Returns the server's description, for `initialize` and `server/discover`."""
+        catalog = self._catalog.of(principal)
+        capabilities: dict[str, JSON] = {"logging": {}}
+        if self.completes(principal):
+            capabilities["completions"] = {}
+        if self.offers(Kind.PROMPTS, principal):
+            capabilities["prompts"] = {"listChanged": True}
+        if self.offers(Kind.RESOURCES, principal):
+            capabilities["resources"] = {"subscribe": True, "listChanged": True}
+        if self.offers(Kind.TOOLS, principal):
+            capabilities["tools"] = {"listChanged": True}
+        return About(self._info, capabilities, catalog.instructions, catalog.gives_promises)
+
+    def gives_promises(self, principal: Principal) -> bool:
+        """Whether a tool may answer with a promise."""
+        return self._catalog.of(principal).gives_promises
+
+    def completes(self, principal: Principal) -> bool:
+        """Whether arguments of prompts or templates may be completed."""
+        catalog = self._catalog.of(principal)
+        return bool(catalog.completions) or catalog.declares_completions
+
+    def offers(self, kind: Kind, principal: Principal) -> bool:
+        """Whether the server has items of a kind, or may get some while it runs."""
+        catalog = self._catalog.of(principal)
+        if kind in catalog.declared_kinds:
+            return True
+        if kind is Kind.TOOLS:
+            # The author of an empty server is assumed to register tools later.
+            return bool(catalog.operations) or not (catalog.prompts or catalog.resources or catalog.templates)
+        if kind is Kind.PROMPTS:
+            return bool(catalog.prompts)
+        # Behind meta-tools operations are resources too, and `auto` may choose meta-tools later.
+        return bool(catalog.resources or catalog.templates) or catalog.scoped_view(LOCAL).may_cut_results
+
+    def offered_kinds(self, kinds: Iterable[Kind], principal: Principal) -> frozenset[Kind]:
+        """Returns those of some kinds of lists that the server has."""
+        return frozenset(kind for kind in kinds if self.offers(kind, principal))

@@ -9,26 +9,30 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from deltamcp.calls.consent import Consent, Consents
 from deltamcp.calls.failures import crash_result, is_cancelled, missing_capability, missing_scopes, remote_failure
-from deltamcp.calls.function_runner import FunctionRunner
+from deltamcp.calls.function_runner import Consent, Consents, FunctionRunner
+from deltamcp.calls.middleware import Origin
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.rate_limits import RateBuckets
-from deltamcp.calls.request_context import RequestContext
-from deltamcp.calls.request_state import CONSENT_PREFIX, Answers, RequestState
-from deltamcp.calls.result_savings import SAVINGS_KEY, add_savings
-from deltamcp.calls.server_hooks import Origin
-from deltamcp.catalog import tool_text
-from deltamcp.catalog.argument_problem import InvalidArgumentsError, problem_details
-from deltamcp.catalog.declared_arguments import undeclared_note
-from deltamcp.catalog.excerpt import cut, value_excerpt
-from deltamcp.catalog.operation import Operation
+from deltamcp.calls.request_context import CONSENT_PREFIX, Answers, RequestContext, RequestState
+from deltamcp.calls.upstream_rate_limit import original_rate_limit_result, rate_limit_result
+from deltamcp.catalog.items.operation import Operation
+from deltamcp.catalog.schema.arguments import InvalidArgumentsError, problem_details, undeclared_note
+from deltamcp.catalog.text import tool_text
+from deltamcp.catalog.text.clean_text import cut, value_excerpt
 from deltamcp.context import InputPending, MissingCapabilityError
-from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, reserve_note, take_query, take_root
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.delivery import Delivery, DeliveryRequest
-from deltamcp.delivery.held_results import HeldResults
+from deltamcp.delivery.delivery import (
+    Delivery,
+    DeliveryRequest,
+    HeldResults,
+    ResultOverride,
+    policy_for_call,
+    reserve_note,
+    take_query,
+    take_root,
+)
 from deltamcp.errors import (
     InputDeclinedError,
     MissingScopesError,
@@ -41,10 +45,9 @@ from deltamcp.errors import (
     UsageError,
 )
 from deltamcp.results import content, delta_mcp_shapes, reference
-from deltamcp.results.content import server_error
-from deltamcp.results.foreign_result import parse_tool_result
+from deltamcp.results.blocks import count_result
+from deltamcp.results.content import parse_tool_result, server_error
 from deltamcp.results.notes import EMPTY_NOTE, add_notes, is_empty
-from deltamcp.results.upstream_rate_limit import original_rate_limit_result, rate_limit_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
 from deltamcp.values import (
@@ -62,6 +65,34 @@ from deltamcp.values import (
     ToolResult,
 )
 from deltamcp.wire import jsonrpc
+
+SAVINGS_KEY = "io.github.delta-mcp/savings"
+"""The key of `_meta`: in a request it asks for the figures of its result, in a result it has them."""
+
+
+async def add_savings(value: Any, result: ToolResult | RawResult) -> ToolResult | RawResult:
+    """Returns a result with the tokens of what the function returned, and of the result itself.
+
+    A thread counts them, so that other requests do not wait.
+    """
+    figures = await asyncio.to_thread(_count, value, result)
+    if isinstance(result, ToolResult):
+        return replace(result, meta={**(result.meta or {}), SAVINGS_KEY: figures})
+    meta = result.fields.get("_meta")
+    fields = {**result.fields, "_meta": {**(meta if isinstance(meta, dict) else {}), SAVINGS_KEY: figures}}
+    return RawResult(jsonrpc.encode(fields), fields)
+
+
+def _count(value: Any, result: ToolResult | RawResult) -> dict[str, JSON]:
+    after = count_result(result)
+    if value is result:
+        return {"before": after, "after": after}
+    try:
+        whole = value if isinstance(value, RawResult) else content.tool_result(value, None)
+        return {"before": count_result(whole), "after": after}
+    except ValueError:  # a value that cannot be sent
+        return {"before": after, "after": after}
+
 
 _is_active = operator.attrgetter("is_active")
 

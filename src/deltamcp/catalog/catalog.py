@@ -1,29 +1,28 @@
-"""The catalogue of one server: looks up operations, resources and prompts by name or URI."""
+"""The catalog of one server and those mounted in it: looks up operations, resources and prompts by name or URI."""
 
 import copy
 import functools
 import types
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from deltamcp.catalog.completer import Completer
+from deltamcp.catalog.directory import NO_NOTICES, ServerNotices
 from deltamcp.catalog.disclosure import Disclosure, uri_scheme
+from deltamcp.catalog.items.operation import Operation, is_dotted_path, is_id_segment
+from deltamcp.catalog.items.prompt import Completer, Prompt
+from deltamcp.catalog.items.registration import source_line
+from deltamcp.catalog.items.resource import Resource
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool, offered_meta_tools
-from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.prompt import Prompt
-from deltamcp.catalog.registration import source_line
-from deltamcp.catalog.resource import Resource
-from deltamcp.catalog.server_notices import NO_NOTICES, ServerNotices
-from deltamcp.catalog.view import SharedItems, View
-from deltamcp.catalog.withheld_operations import WithheldOperations
+from deltamcp.catalog.view import SharedItems, View, WithheldOperations
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy, resolve_policy
 from deltamcp.values import LOCAL, Kind, Principal
 
 if TYPE_CHECKING:
     from deltamcp.catalog.search.index import SearchIndex
+
 
 _CHANGED_BY_OPERATIONS = {"operations", "version", "_ids", "_categories", "_scopes", "_views", "_unindexed"}
 _CHANGED_BY_ITEMS = {*_CHANGED_BY_OPERATIONS, "resources", "templates", "prompts", "_may_cut_results"} - {"version"}
@@ -62,7 +61,7 @@ class Catalog:
         self._views: dict[_ViewKey | None, View] = {}
         self._unindexed: dict[str, Operation | None] = {}
         self.own: Callable[[Principal], Catalog] | None = None
-        """Returns the catalogue of a principal, where principals are offered different items; else all see this one."""
+        """Returns the catalog of a principal, where principals are offered different items; else all see this one."""
         self.prepare: Callable[[Principal], Awaitable[None]] | None = None
         """Makes what `own` returns for a principal, where that takes a while; it is called before each request."""
         self.is_public = True
@@ -87,7 +86,7 @@ class Catalog:
         self.version = 0
         """Increases with every change."""
         self._promises = -1, False
-        """Whether an operation may answer with a promise, in a version of the catalogue."""
+        """Whether an operation may answer with a promise, in a version of the catalog."""
 
     def ask_upstreams(
         self,
@@ -96,7 +95,7 @@ class Catalog:
         notices: Callable[[Principal], ServerNotices],
         await_start: Callable[[str, Principal], Awaitable[bool]] | None = None,
     ) -> None:
-        """Has the catalogue ask about what servers behind this one have beside its items; see the attributes."""
+        """Has the catalog ask about what servers behind this one have beside its items; see the attributes."""
         self.find_mentioned, self.find_unlisted = find_mentioned, find_unlisted
         self.notices, self.await_start = notices, await_start
 
@@ -269,14 +268,14 @@ class Catalog:
         return (self if self.own is None else self.own(principal)).scoped_view(principal)
 
     def empty_copy(self) -> "Catalog":
-        """Returns a catalogue for other items of the same server."""
+        """Returns a catalog for other items of the same server."""
         made = Catalog("", self._page_size, self.disclosure)
         made.scheme, made.is_public = self.scheme, self.is_public
         made._resolved_policy, made._may_cut_results = self._resolved_policy, self._may_cut_results
         return made
 
     def scoped_view(self, principal: Principal) -> View:
-        """Returns what the scopes of a principal allow of this catalogue."""
+        """Returns what the scopes of a principal allow of this catalog."""
         key: _ViewKey | None = None
         if self._scopes:
             key = (principal.scopes & self._scopes, principal.step_up & self._scopes, principal.is_authenticated)
@@ -366,3 +365,47 @@ def _ancestor_categories(id_: str) -> list[str]:
     """Returns the categories that contain an id, outermost first."""
     parts = id_.split(".")
     return [".".join(parts[:length]) for length in range(1, len(parts))]
+
+
+T = TypeVar("T", bound=Operation | Resource | Prompt)
+
+
+class Mount:
+    """Adds a prefix to names, ids and URIs; an empty prefix leaves them as they are."""
+
+    def __init__(self, prefix: str) -> None:
+        """
+        Raises:
+            ConfigurationError: the prefix cannot be a part of an id.
+        """
+        if not isinstance(prefix, str) or (prefix and not (prefix.isascii() and is_id_segment(prefix))):
+            raise ConfigurationError(f"The prefix {prefix!r} must be up to 64 letters a to z, digits, '_' or '-'.")
+        self._prefix = prefix
+
+    def name(self, kind: Kind, name: str) -> str:
+        """Returns the name of a tool or a prompt, or the URI of a resource or a template."""
+        if kind in (Kind.RESOURCES, Kind.TEMPLATES):
+            return self.uri(name)
+        return f"{self._prefix}_{name}" if self._prefix else name
+
+    def uri(self, uri: str) -> str:
+        """Returns a URI with the prefix as the first segment after the scheme, which may have a meaning of its own."""
+        if not self._prefix:
+            return uri
+        separator = "://" if "://" in uri else ":"
+        scheme, _, rest = uri.partition(separator)
+        return f"{scheme}{separator}{self._prefix}/{rest}"
+
+    def item(self, item: T, policy: ResultPolicy | None) -> T:
+        """Returns the item with its name in the other server; `policy` is the mounted server's result policy."""
+        mounted: Operation | Resource | Prompt
+        if isinstance(item, Operation):
+            name = self.name(Kind.TOOLS, item.name)
+            id_ = f"{self._prefix}.{item.id}" if self._prefix else item.id
+            # Only a tool without a category may have a name that is no path; then it has no category here either.
+            mounted = item.with_name(name, id_ if is_dotted_path(id_) else name, policy)
+        elif isinstance(item, Prompt):
+            mounted = item.with_name(self.name(Kind.PROMPTS, item.name))
+        else:
+            mounted = item.with_uri(self.uri(item.uri))
+        return cast("T", mounted)

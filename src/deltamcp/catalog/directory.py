@@ -1,14 +1,112 @@
-"""The tree of operations, and its forms for a model: an overview, lines and JSON."""
+"""The tree of operations, and its forms for a model: an overview, lines and JSON; with servers that cannot be used."""
 
 import bisect
 import functools
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Protocol
 
 from deltamcp import tokens
-from deltamcp.catalog.operation import Operation, normalize_id
-from deltamcp.catalog.sibling_summaries import SiblingSummaries
+from deltamcp.catalog.items.operation import Operation, normalize_id
+from deltamcp.catalog.text import prose
+from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.values import JSON
 from deltamcp.work import Work
+
+_MIN_BOILERPLATE_COUNT = 3
+"""From this many operations on, the sentence that they share says nothing about any of them."""
+_COMPARED_CHARS = 24
+"""Operations are compared if so many characters at the beginning of their descriptions are the same."""
+_MAX_DIFFERENCE_CHARS = 30
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+class DescribedOperation(Protocol):
+    """An operation, as far as its summary depends on it."""
+
+    name: str
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def summary_line(self) -> str: ...
+
+    @property
+    def has_own_summary(self) -> bool: ...
+
+    @property
+    def parameter_names(self) -> frozenset[str]: ...
+
+
+class SiblingSummaries:
+    """The summaries of a category's operations; those that are compared with each other are computed together."""
+
+    def __init__(self, operations: Iterable[DescribedOperation]) -> None:
+        self._siblings: dict[str, list[DescribedOperation]] = {}
+        for operation in operations:
+            self._siblings.setdefault(operation.description[:_COMPARED_CHARS], []).append(operation)
+        self._by_name: dict[str, str] = {}
+
+    def of(self, operation: DescribedOperation) -> str:
+        """Returns the summary of an operation on one line; the one that its author gave is never changed."""
+        if operation.has_own_summary:
+            return operation.summary_line
+        if operation.name not in self._by_name:
+            siblings = self._siblings.get(operation.description[:_COMPARED_CHARS], [])
+            # An operation whose id another one has, too, is not among them.
+            self._by_name |= {operation.name: operation.summary_line} | distinct_summaries(siblings)
+        return self._by_name[operation.name]
+
+
+def distinct_summaries(operations: Sequence[DescribedOperation]) -> dict[str, str]:
+    """Returns summaries by name. Equal ones get the next sentence, or what differs in names or parameters."""
+    chosen = {operation.name: operation.summary_line for operation in operations}
+    changeable = [operation for operation in operations if not operation.has_own_summary]
+    for siblings in _equal_summaries(chosen, changeable):
+        if len(siblings) >= _MIN_BOILERPLATE_COUNT:
+            shared = chosen[siblings[0].name]
+            for one in siblings:
+                others = (text for text in prose.summaries(one.description) if text != shared)
+                chosen[one.name] = next(others, shared)
+    sentences = dict(chosen)
+    # What differs within a group may be the same in two groups, so names are compared once more.
+    for words in (_name_words, _name_words, _parameter_words):
+        for siblings in _equal_summaries(chosen, changeable):
+            chosen |= _with_differences(sentences, {one.name: words(one) for one in siblings})
+    return chosen
+
+
+def _equal_summaries(
+    chosen: Mapping[str, str], operations: Sequence[DescribedOperation]
+) -> Iterator[list[DescribedOperation]]:
+    """Yields the operations that have one summary, if it is not empty and there are several."""
+    by_summary: dict[str, list[DescribedOperation]] = {}
+    for operation in operations:
+        by_summary.setdefault(chosen[operation.name], []).append(operation)
+    yield from (siblings for text, siblings in by_summary.items() if text and len(siblings) > 1)
+
+
+def _name_words(operation: DescribedOperation) -> list[str]:
+    return _WORD.findall(operation.name)
+
+
+def _parameter_words(operation: DescribedOperation) -> list[str]:
+    return sorted(operation.parameter_names)
+
+
+def _with_differences(sentences: Mapping[str, str], words: Mapping[str, list[str]]) -> dict[str, str]:
+    """Returns the summaries with the words in brackets that neither they nor all of the operations have."""
+    common = set.intersection(*({word.casefold() for word in found} for found in words.values()))
+    marked: dict[str, str] = {}
+    for name, found in words.items():
+        said = common | {word.casefold() for word in _WORD.findall(sentences[name])}
+        difference = " ".join(word for word in found if word.casefold() not in said)
+        suffix = f" ({prose.cut(difference, _MAX_DIFFERENCE_CHARS)})" if difference else ""
+        room = prose.SUMMARY_CHARS - prose.utf16_length(suffix)
+        marked[name] = prose.fit_summary(sentences[name], room) + suffix if suffix else sentences[name]
+    return marked
+
 
 OVERVIEW_TOKENS = 200
 """The budget of the overview for up to `_MAX_FULLY_NAMED` operations; each further one adds `_TOKENS_PER_OPERATION`."""
@@ -214,3 +312,85 @@ def _prefix_sizes(names: list[str]) -> dict[str, int]:
     for word, group in _group_by_first_word(names).items():
         sizes |= {f"{word}*({len(group)})": len(group)} if len(group) >= _MIN_PREFIX_GROUP else dict.fromkeys(group, 1)
     return sizes
+
+
+_MAX_CHARS = 160
+"""Of what is said of one server; some 40 tokens."""
+_MAX_LINES = 12
+"""The servers of which a line says why; further ones are named."""
+_MAX_NAMED = 50
+
+
+class ServerNotices:
+    """One line for each server that cannot be used; there are none while all are well."""
+
+    def __init__(self, texts: Mapping[str, str], *, is_only_server: bool = False) -> None:
+        """
+        Args:
+            texts: What is wrong, by the category that the server's operations have or would have; texts of others in
+                them are not trusted.
+            is_only_server: Whether all operations would be those of the one server.
+        """
+        self._texts = texts
+        self._is_only_server = is_only_server
+
+    def __bool__(self) -> bool:
+        return bool(self._texts)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        return {category: _one_line(text) for category, text in self._texts.items()}
+
+    def lines(self, categories: Collection[str] | None = None) -> list[str]:
+        """Returns the lines of these categories, or of all; of very many servers only the names."""
+        named = [category for category in self._texts if categories is None or category in categories]
+        lines = [f"{category}: {_one_line(self._texts[category])}" for category in named[:_MAX_LINES]]
+        others = named[_MAX_LINES:]
+        if others:
+            left_out = f" +{len(others) - _MAX_NAMED}" if len(others) > _MAX_NAMED else ""
+            lines.append(f"Not usable either: {' '.join(others[:_MAX_NAMED])}{left_out}")
+        return lines
+
+    def category_of(self, name: str) -> str:
+        """Returns the category of the server that an unknown operation would be of; empty if it can be of any."""
+        if self._is_only_server:
+            return next(iter(self._texts), "")
+        folded = name.strip().casefold()
+        found = [
+            category
+            for category in self._texts
+            if folded == category.casefold() or folded.startswith(tuple(f"{category.casefold()}{end}" for end in "./_"))
+        ]
+        return max(found, key=len, default="")
+
+    def of(self, name: str) -> str:
+        """Returns the line of the server that an unknown operation would be of; empty if no server has that name."""
+        category = self.category_of(name)
+        return self.lines({category})[0] if category else ""
+
+    def categories_in(self, query: str) -> set[str]:
+        """Returns the categories of servers that a query names."""
+        words = f" {_plain(query)} "
+        return {category for category in self._texts if any(f" {name} " in words for name in _spellings(category))}
+
+
+NO_NOTICES = ServerNotices({})
+
+
+def _spellings(category: str) -> Iterator[str]:
+    """Yields the names by which people may mean a server: `my-sqlite-server` is meant by `my sqlite`, too."""
+    plain = _plain(category)
+    if plain:
+        yield plain
+    words = [word for word in plain.split() if word not in ("mcp", "server")]
+    if words:
+        yield " ".join(words)
+        yield "".join(words)
+
+
+def _plain(text: str) -> str:
+    return " ".join("".join(char if char.isalnum() else " " for char in text.casefold()).split())
+
+
+def _one_line(text: str) -> str:
+    return visible_line(prose.cut(" ".join(text.split()), _MAX_CHARS))

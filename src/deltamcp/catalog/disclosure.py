@@ -1,4 +1,4 @@
-"""Disclosure: which surface of the catalogue a client sees, and what each surface costs."""
+"""Disclosure: which surface of the catalog a client sees, and what each surface costs."""
 
 import math
 import re
@@ -22,7 +22,7 @@ class Disclosure(Struct, frozen=True):
     """How a server lists its operations: `DeltaServer(disclosure=Disclosure("meta", prefix="circle"))`."""
 
     surface: Literal["full", "meta", "auto"] = "full"
-    """`"auto"` chooses the cheaper surface for this catalogue, counted in tokens."""
+    """`"auto"` chooses the cheaper surface for this catalog, counted in tokens."""
     prefix: str = ""
     """The meta-tools are called `<prefix>_discover` and so on."""
     query: bool = False
@@ -62,7 +62,7 @@ def definition_tokens(tool: Mapping[str, JSON], model: str | float = "o200k") ->
 
 
 class SurfaceCosts(NamedTuple):
-    """The cost of both surfaces of one catalogue, in tokens that a model reads; see `definition_tokens`."""
+    """The cost of both surfaces of one catalog, in tokens that a model reads; see `definition_tokens`."""
 
     full: int
     """All definitions, at the start of a conversation."""

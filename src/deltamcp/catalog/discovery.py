@@ -5,12 +5,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from deltamcp import tokens
-from deltamcp.catalog import tool_text
-from deltamcp.catalog.clean_text import json_text, visible_line
+from deltamcp.catalog.directory import NO_NOTICES, ServerNotices
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.meta_tools import MAX_QUERIES, MAX_SCHEMAS, DetailLevel, MetaTool
-from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.parameter_text import deepest_names, has_parameter, name_text
-from deltamcp.catalog.server_notices import NO_NOTICES, ServerNotices
+from deltamcp.catalog.text import tool_text
+from deltamcp.catalog.text.clean_text import json_text, visible_line
+from deltamcp.catalog.text.parameter_text import deepest_names, has_parameter, name_text
 from deltamcp.catalog.view import FoundOperation, View, did_you_mean
 from deltamcp.errors import UsageError
 from deltamcp.values import JSON

@@ -6,14 +6,14 @@ It repairs arguments only where a single interpretation fits the operation, and 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from deltamcp.catalog import tool_text
-from deltamcp.catalog.argument_problem import InvalidArgumentsError
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.meta_tools import MetaTool
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.schema.arguments import InvalidArgumentsError
+from deltamcp.catalog.text import tool_text
 from deltamcp.catalog.view import View
 from deltamcp.errors import UsageError
 from deltamcp.results.policy import ROOT_KEY, parse_root
-from deltamcp.results.query import Query, parse_query
+from deltamcp.results.queries.query import Query, parse_query
 from deltamcp.values import JSON
 from deltamcp.wire.codecs import JSON_CODEC
 from deltamcp.wire.message_bounds import MessageBoundError

@@ -2,7 +2,7 @@
 
 import re
 
-from deltamcp.catalog import prose
+from deltamcp.catalog.text import prose
 from deltamcp.values import JSON
 
 REDEEM = "redeem"

@@ -1,4 +1,4 @@
-"""The meta-tools that replace the tools of a whole catalogue: `discover`, `get_schema`, `execute` and others.
+"""The meta-tools that replace the tools of a whole catalog: `discover`, `get_schema`, `execute` and others.
 
 Their definitions cost the model the same for 10 operations as for 2,500.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from deltamcp.catalog.directory import Directory
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.results.policy import ROOT_KEY, ResolvedPolicy, size_hint
 from deltamcp.results.reference import KEY as REFERENCE_KEY
 from deltamcp.values import JSON
@@ -24,7 +24,7 @@ MAX_QUERIES = 10
 MAX_SCHEMAS = 10
 """Operations that one call of `get_schema` can describe."""
 CONTENT_LINE_TOKENS = 27
-"""The budget of the line that summarizes the catalogue."""
+"""The budget of the line that summarizes the catalog."""
 
 
 class MetaTool(enum.Enum):

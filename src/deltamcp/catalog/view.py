@@ -1,31 +1,146 @@
-"""The view that one caller has of the catalogue: finds, lists and counts the operations its scopes allow."""
+"""The view that one caller has of the catalog: finds, lists and counts the operations its scopes allow."""
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Set
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from deltamcp import tokens
-from deltamcp.catalog import lite_tools, meta_tools, tool_text
-from deltamcp.catalog.completer import Completer
-from deltamcp.catalog.directory import Directory
+from deltamcp.catalog import lite_tools, meta_tools
+from deltamcp.catalog.directory import NO_NOTICES, Category, Directory, ServerNotices
 from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts, definition_tokens
+from deltamcp.catalog.items.operation import Operation, normalize_id
+from deltamcp.catalog.items.prompt import Completer, Prompt
+from deltamcp.catalog.items.resource import LooseUriTemplate, Resource
 from deltamcp.catalog.meta_tools import MetaTool
-from deltamcp.catalog.operation import Operation, normalize_id
-from deltamcp.catalog.operation_resources import OperationResources
-from deltamcp.catalog.prompt import Prompt
-from deltamcp.catalog.resource import Resource
-from deltamcp.catalog.server_notices import NO_NOTICES, ServerNotices
-from deltamcp.catalog.similar_names import SimilarNames
-from deltamcp.catalog.uri_template import LooseUriTemplate
-from deltamcp.catalog.withheld_operations import WithheldOperations
+from deltamcp.catalog.search.words import SimilarNames
+from deltamcp.catalog.text import tool_text
+from deltamcp.errors import MissingScopesError
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.values import JSON, Kind, Manifest, Page, Principal, ResultShape, Surface
 from deltamcp.work import Work
 
 if TYPE_CHECKING:
     from deltamcp.catalog.search.index import Hit, SearchIndex
+
+
+MAX_LISTED_OPERATIONS = 500
+"""With more operations, only the index, the categories and a template are listed."""
+
+_JSON = "application/json"
+
+
+class OperationResources:
+    """Lists and reads the resources of a directory of operations."""
+
+    def __init__(self, scheme: str, directory: Directory) -> None:
+        self._base = f"{scheme}://operations/"
+        self._directory = directory
+
+    def list_resources(self) -> list[dict[str, JSON]]:
+        """Lists the index first, then each category and its operations."""
+        size = self._directory.size
+        index = {
+            "uri": f"{self._base}index",
+            "name": "operations",
+            "description": f"The tree of all {size} operations",
+            "mimeType": _JSON,
+        }
+        return [index, *self._list_category(self._directory.root, size <= MAX_LISTED_OPERATIONS)]
+
+    def _list_category(self, category: Category, list_operations: bool) -> Iterator[dict[str, JSON]]:
+        for action, operation in category.operations.items() if list_operations else ():
+            uri = self.uri(f"{category.path}.{action}".lstrip("."))
+            item = {"uri": uri, "name": operation.name, "mimeType": _JSON}
+            summary = category.summaries.of(operation)
+            yield {**item, "description": summary} if summary else item
+        for child in category.children.values():
+            count = len(child.all_operations())
+            yield {
+                "uri": self.uri(child.path),
+                "name": child.path,
+                "description": f"{count} operation{'s' if count != 1 else ''}",
+                "mimeType": _JSON,
+            }
+            yield from self._list_category(child, list_operations)
+
+    def template(self) -> dict[str, JSON]:
+        """Returns the template that reaches every category and operation by its path."""
+        return {
+            "uriTemplate": f"{self._base}{{+path}}",
+            "name": "operation",
+            "description": "A category of operations or the schema of one: category/action",
+            "mimeType": _JSON,
+        }
+
+    def read(self, uri: str, schema: Callable[[Operation], JSON], work: Work) -> JSON | None:
+        """Reads the index, category or operation at a URI; None where there is none.
+
+        Raises:
+            WorkLimitError: there are too many operations.
+        """
+        path = self.parse_uri(uri)
+        if path is None:
+            return None
+        if path == "index":
+            return {"operations": self._directory.root.json_tree(work)}
+        *above, last = path.split("/")
+        category = self._directory.category_at(".".join(above))
+        if category is not None and last in category.children:
+            return {"operations": category.children[last].json_tree(work)}
+        if category is not None and last in category.operations:
+            return schema(category.operations[last])
+        return None
+
+    def parse_uri(self, uri: str) -> str | None:
+        """Returns the decoded path after `operations/`; None where the URI does not belong to these resources."""
+        if not uri.startswith(self._base):
+            return None
+        segments = [unquote(segment) for segment in uri.removeprefix(self._base).strip("/").split("/")]
+        # An encoded slash would split a segment in two, and `..` would leave the tree.
+        unsafe = any(segment in ("", ".", "..") or "/" in segment for segment in segments)
+        return None if unsafe else normalize_id("/".join(segments))
+
+    def uri(self, id_: str) -> str:
+        """Returns the URI of an operation or a category."""
+        return self._base + quote(id_.replace(".", "/"))
+
+
+class WithheldOperations:
+    """Says which scopes a caller lacks for the operations that it names."""
+
+    def __init__(self, operations: Mapping[str, Operation], granted: frozenset[str]) -> None:
+        """`operations` by their names; `granted`: the scopes that the caller has."""
+        self._operations = operations
+        self.granted = granted
+
+    def __bool__(self) -> bool:
+        return bool(self._operations)
+
+    @functools.cached_property
+    def _by_id(self) -> dict[str, Operation]:
+        return {operation.id: operation for operation in self._operations.values()}
+
+    def find(self, name: str) -> Operation | None:
+        """Finds an operation by id, with dots or slashes, or by tool name."""
+        if not self._operations:
+            return None
+        return self._operations.get(name) or self._by_id.get(name) or self._by_id.get(name.replace("/", "."))
+
+    def check(self, names: Iterable[str]) -> None:
+        """
+        Raises:
+            MissingScopesError: at least one of the names is that of an operation here; it has what all of them need.
+        """
+        if not self._operations:
+            return
+        named = [operation for operation in map(self.find, names) if operation is not None]
+        if named:
+            needed = frozenset().union(*(operation.scopes for operation in named))
+            raise MissingScopesError(", ".join(operation.id for operation in named), needed - self.granted)
+
 
 RESOURCES_PER_PAGE = 100
 """The page size of `resources/list` where it has operations and the author set no page size."""
@@ -40,7 +155,7 @@ _MAX_COMPARED_NAMES = 1000
 
 
 class SharedItems(msgspec.Struct, frozen=True):
-    """The resources, templates and prompts of a catalogue, whatever the scopes of its callers."""
+    """The resources, templates and prompts of a catalog, whatever the scopes of its callers."""
 
     resources: Mapping[str, Resource]
     templates: Mapping[str, Resource]
@@ -53,7 +168,7 @@ class SharedItems(msgspec.Struct, frozen=True):
 
 
 class OperationIndex(Protocol):
-    """Has the search index of the operations of a catalogue."""
+    """Has the search index of the operations of a catalog."""
 
     @property
     def unindexed_count(self) -> int:
@@ -74,7 +189,7 @@ class FoundOperation(NamedTuple):
 
 
 class View:
-    """Lists items in the order of registration. Views do not change: after a change the catalogue makes a new one."""
+    """Lists items in the order of registration. Views do not change: after a change the catalog makes a new one."""
 
     def __init__(
         self,
@@ -91,7 +206,7 @@ class View:
     ) -> None:
         """
         Args:
-            index: Has the search index of the catalogue.
+            index: Has the search index of the catalog.
             shared: Whether every caller has this view, so that caches may share its lists.
             policy: The server's result policy; None where it has none.
             withheld: The operations that the caller may not call, as far as it may know of them.
@@ -201,7 +316,7 @@ class View:
 
     def found_operations(self, hits: "Iterable[Hit]") -> list[FoundOperation]:
         """Returns the operations of a ranking, best first, up to where relevance stops."""
-        from deltamcp.catalog.search.relevance import is_weak, relevant_hits
+        from deltamcp.catalog.search.index import is_weak, relevant_hits
 
         visible = [hit for hit in hits if hit.id in self.operations]
         return [FoundOperation(self.operations[hit.id], is_weak(hit)) for hit in relevant_hits(visible)]

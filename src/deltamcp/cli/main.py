@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, NoReturn
 
-from deltamcp.catalog.clean_text import visible_line
+from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.cli.terminal.output import PrintableStream, print_error, print_traceback
 from deltamcp.errors import (
     CallFailedError,
@@ -48,15 +48,15 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "list": Verb("tools", "the tools of any MCP server"),
         "describe": Verb("tools", "one tool of any MCP server, whole", "set_up_describe"),
         "call": Verb("call", "call a tool of any MCP server"),
-        "redeem": Verb("redeem", "the result of a call that a server goes on with"),
+        "redeem": Verb("call", "the result of a call that a server goes on with", "set_up_redeem"),
         "resources": Verb("resources", "the resources of any MCP server, and its templates"),
         "read": Verb("resources", "read a resource of any MCP server", "set_up_read"),
-        "prompts": Verb("prompts", "the prompts of any MCP server"),
-        "prompt": Verb("prompts", "a prompt of any MCP server, filled in", "set_up_prompt"),
+        "prompts": Verb("resources", "the prompts of any MCP server", "set_up_prompts"),
+        "prompt": Verb("resources", "a prompt of any MCP server, filled in", "set_up_prompt"),
         "login": Verb("login", "log in to a server that wants it"),
         "logout": Verb("login", "forget the login at a server", "set_up_logout"),
-        "secret": Verb("secret", "put a secret into your keyring, for configurations to name"),
-        "bench": Verb("bench", "measure any server: latency, tokens, bytes"),
+        "secret": Verb("token", "put a secret into your keyring, for configurations to name", "set_up_secret"),
+        "bench": Verb("audit", "measure any server: latency, tokens, bytes", "set_up_bench"),
         "audit": Verb("audit", "what your servers cost a model now, and would behind the gateway"),
         "gateway": Verb("gateway", "put your servers behind one that costs the model little", runs_author_code=True),
         "install": Verb("install", "put the servers of a host behind the gateway"),
@@ -65,7 +65,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "approve": Verb("approve", "what changed in the servers behind the gateway, to be approved or rejected"),
         "worker": Verb("worker", "run the promises of a server elsewhere than it serves", runs_author_code=True),
         "dev": Verb("dev", "run a server while you write it, with the MCP Inspector", runs_author_code=True),
-        "stats": Verb("stats", "what the gateway saved a model, and what it cost"),
+        "stats": Verb("audit", "what the gateway saved a model, and what it cost", "set_up_stats"),
         "token": Verb("token", "make a bearer token for a server of yours"),
         "validate": Verb("validate", "check an operations.json and tell every fault in it"),
         "completion": Verb("completion", "a completion script for your shell"),

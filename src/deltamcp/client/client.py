@@ -1,4 +1,4 @@
-"""`DeltaClient` talks to any MCP server, and uses Delta-MCP's extensions where the server has them."""
+"""`connect` makes a `DeltaClient`, which talks to any MCP server, and uses Delta-MCP's extensions where it can."""
 
 import contextlib
 import functools
@@ -8,15 +8,12 @@ from typing import Any, Unpack, get_args
 
 from msgspec import UNSET, UnsetType
 
-from deltamcp.catalog.param_headers import ParameterHeader
+from deltamcp.catalog.schema.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks, RequestSender
 from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector
-from deltamcp.client.definitions import Tool
-from deltamcp.client.links.link import ClientLink, message_limits
-from deltamcp.client.links.received_size import DEFAULT_MAX_BYTES
-from deltamcp.client.links.token_source import TokenSource, make_token_source
-from deltamcp.client.lists import ServerLists
+from deltamcp.client.links.link import DEFAULT_MAX_BYTES, ClientLink, TokenSource, make_token_source, message_limits
+from deltamcp.client.lists import ServerLists, Tool
 from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo, known_choice
 from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
@@ -28,7 +25,7 @@ from deltamcp.client.target import Address, Endpoint, GrpcAddress, InProcessServ
 from deltamcp.client.tool_caller import ToolCaller
 from deltamcp.errors import ArgumentsError, ClientError, ConfigurationError, UsageError
 from deltamcp.results.policy import RequestPolicy, ResultPolicy
-from deltamcp.results.query import parse_query
+from deltamcp.results.queries.query import parse_query
 from deltamcp.values import JSON, LogLevel, RawResult
 from deltamcp.version import VERSION
 
@@ -559,3 +556,18 @@ def _own_info() -> dict[str, JSON]:
 
 def _as_list(value: JSON) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def connect(target: Target, **options: Unpack[ClientOptions]) -> DeltaClient:
+    """Returns a client to use with `async with`.
+
+    Args:
+        target: a `DeltaServer`, a URL, a command line (a text or a list of words), a Python file (`FILE.py` or
+            `FILE.py:NAME`, served by a process of its own), an entry of an `mcpServers` file (a dict), or `FILE#NAME`
+            for an entry in a file.
+        options: see `ClientOptions`.
+
+    Raises:
+        ConfigurationError: the target is none of these, or there is no such option.
+    """
+    return DeltaClient(target, **options)

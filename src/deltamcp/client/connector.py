@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from deltamcp.catalog.param_headers import ParameterHeader
+from deltamcp.catalog.schema.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks, RequestSender
 from deltamcp.client.connection import ClientConnection, OnNotification, OnProgress
-from deltamcp.client.links.link import ClientLink, RefusedForNowError
-from deltamcp.client.links.token_source import UserNeededError
+from deltamcp.client.links.link import ClientLink, RefusedForNowError, UserNeededError
 from deltamcp.client.negotiation import ClientProfile, IntroductionRefusedError, ServerInfo, negotiate
 from deltamcp.errors import (
     ClientError,

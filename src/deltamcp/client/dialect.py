@@ -6,9 +6,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from deltamcp.catalog import param_headers as mirrored
-from deltamcp.catalog.param_headers import ParameterHeader
-from deltamcp.dialects import mirrored_headers, modern, progressive_disclosure, tasks, versions
+from deltamcp.catalog.schema import param_headers as mirrored
+from deltamcp.catalog.schema.param_headers import ParameterHeader
+from deltamcp.dialects import modern, progressive_disclosure, tasks, versions
 from deltamcp.errors import FAULTS, ClientError, Fault, ResourceNeededError, ResponseTypeError
 from deltamcp.values import JSON, Era
 
@@ -67,7 +67,7 @@ class ClientDialect(Struct, frozen=True):
             # There is no version before `initialize` has been answered.
             return {_VERSION_HEADER: self.version} if self.version else {}
         headers = {_VERSION_HEADER: self.version, "mcp-method": method}
-        name = params.get(mirrored_headers.NAMED_BY.get(method, ""))
+        name = params.get(modern.NAMED_BY.get(method, ""))
         if isinstance(name, str):
             headers["mcp-name"] = mirrored.encode(name)
         for parameter in parameter_headers:
@@ -128,7 +128,7 @@ def forwarding_capabilities(era: Era) -> dict[str, JSON]:
     """Returns the `capabilities` of a client that sends requests of others: all that it can pass a question on for.
 
     In the modern era the request itself says what its sender can be asked. The client's own requests are about tasks,
-    and for the whole catalogue.
+    and for the whole catalog.
     """
     if era is Era.MODERN:
         return {"extensions": {progressive_disclosure.NAME: {}, tasks.EXTENSION: {}}}

@@ -1,21 +1,239 @@
-"""Receives a server's notifications: changed lists, updated resources and log messages."""
+"""Receives a server's notifications: changed lists, log messages, and updates of watched resources."""
 
 import asyncio
 import logging
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
+from deltamcp.client.connection import ClientConnection
 from deltamcp.client.connector import Connector
 from deltamcp.client.lists import ServerLists
 from deltamcp.client.options import ClientOptions
-from deltamcp.client.uri_groups import UriGroups
 from deltamcp.dialects import modern
-from deltamcp.errors import ClientError, DeadlineError, PeerError, UnreachableError
+from deltamcp.errors import ArgumentsError, ClientError, DeadlineError, PeerError, UnreachableError
 from deltamcp.values import JSON, Era
 
 logger = logging.getLogger("deltamcp")
 
+MAX_URIS, _MAX_CHARS = 250, 49_152
+"""The URIs of one group, which are sent again whenever one of them comes or goes, and their characters; a URI that is
+longer has a group of its own. Servers of this library take 1,000 URIs of 65,536 characters in one subscription."""
+_MAX_GROUPS = 120
+"""Over HTTP each has a socket, and two while it changes, of the 256 that a link opens. What one account may watch at a
+gateway fits into fewer groups."""
 _RETRY_SECONDS = 1.0
 _OPEN_SECONDS = 2.0
+"""How long an old subscription is kept for a new one that the server does not acknowledge."""
+
+
+class UriGroups:
+    """Subscribes to resources; what the server refuses of one group concerns no other.
+
+    Changes of one turn of the event loop are sent together, and so are those that come before the server has
+    acknowledged the last ones.
+    """
+
+    def __init__(self, report_change: Callable[[str], None]) -> None:
+        """
+        Args:
+            report_change: Called with the URI of a resource that may have changed while the client did not listen.
+        """
+        self._report_change = report_change
+        self._connection: ClientConnection | None = None
+        self._groups: dict[_UriGroup, None] = {}
+        self._group_of: dict[str, _UriGroup] = {}
+        self._refused: dict[str, None] = {}
+        """What this server refuses; it is asked again on the next connection, or when somebody subscribes again."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, uri: str) -> None:
+        """
+        Raises:
+            ClientError: no more resources can be watched.
+        """
+        if uri in self._group_of:
+            return
+        group = next((one for one in self._groups if one.has_room(uri)), None) or self._make_group()
+        self._refused.pop(uri, None)
+        self._put(uri, group)
+
+    def discard(self, uri: str) -> None:
+        self._refused.pop(uri, None)
+        group = self._group_of.pop(uri, None)
+        if group is not None:
+            group.discard(uri)
+            self._end_if_empty(group)
+
+    def restart(self, connection: ClientConnection | None, uris: Collection[str]) -> None:
+        """Subscribes to exactly these URIs on a new connection; on none, later."""
+        self._cancel()
+        for uri in [uri for uri in (*self._group_of, *self._refused) if uri not in uris]:
+            self.discard(uri)
+        self._connection = connection
+        for group in self._groups:
+            self._start(group)
+        try:
+            for uri in uris:
+                if uri not in self._refused:
+                    self.add(uri)
+            self._ask_again()
+        except ClientError as error:
+            logger.warning("the server does not notify of changes of some resources: %s", error)
+
+    def _ask_again(self) -> None:
+        """Puts what was refused into groups of its own, which take nothing else before they are accepted."""
+        group: _UriGroup | None = None
+        for uri in tuple(self._refused):
+            if group is None or not group.has_room(uri, is_suspect=True):
+                group = self._make_group(is_suspect=True)
+            del self._refused[uri]
+            self._put(uri, group)
+
+    async def stop(self) -> None:
+        """Ends all subscriptions; `restart` begins them again."""
+        self._cancel()
+        self._connection = None
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _make_group(self, *, is_suspect: bool = False) -> "_UriGroup":
+        if len(self._groups) >= _MAX_GROUPS:
+            raise ClientError("Too many resources are subscribed to; unsubscribe from some first.")
+        group = _UriGroup(self._report_change, self._put_apart, is_suspect)
+        self._groups[group] = None
+        self._start(group)
+        return group
+
+    def _put(self, uri: str, group: "_UriGroup") -> None:
+        self._group_of[uri] = group
+        group.add(uri)
+
+    def _put_apart(self, group: "_UriGroup", uris: Collection[str]) -> None:
+        for uri in uris:
+            if self._group_of.get(uri) is group:
+                del self._group_of[uri]
+                group.discard(uri)
+                self._refused[uri] = None
+        self._end_if_empty(group)
+
+    def _end_if_empty(self, group: "_UriGroup") -> None:
+        if not group.uris and group in self._groups:
+            del self._groups[group]
+            if group.task is not None:
+                group.task.cancel()
+
+    def _start(self, group: "_UriGroup") -> None:
+        if self._connection is not None:
+            task = group.task = asyncio.get_running_loop().create_task(group.follow(self._connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+class _UriGroup:
+    """URIs that have one subscription, which is replaced when they change."""
+
+    def __init__(
+        self,
+        report_change: Callable[[str], None],
+        put_apart: Callable[["_UriGroup", Collection[str]], None],
+        is_suspect: bool,
+    ) -> None:
+        self._report_change, self._put_apart = report_change, put_apart
+        self._is_suspect = is_suspect
+        """Whether the server refused these URIs before."""
+        self.uris: set[str] = set()
+        self._chars = 0
+        self._changed = asyncio.Event()
+        self._is_gap = False
+        """Whether changes may have been missed since the server acknowledged a subscription."""
+        self.task: asyncio.Task[None] | None = None
+
+    def has_room(self, uri: str, *, is_suspect: bool = False) -> bool:
+        is_small = len(self.uris) < MAX_URIS and self._chars + len(uri) <= _MAX_CHARS
+        return self._is_suspect is is_suspect and (is_small or not self.uris)
+
+    def add(self, uri: str) -> None:
+        self.uris.add(uri)
+        self._chars += len(uri)
+        self._changed.set()
+
+    def discard(self, uri: str) -> None:
+        self.uris.remove(uri)
+        self._chars -= len(uri)
+        self._changed.set()
+
+    async def follow(self, connection: ClientConnection) -> None:
+        """Keeps a subscription to the URIs open as long as the connection is."""
+        current: asyncio.Task[bool] | None = None
+        following: asyncio.Task[bool] | None = None
+        listened: frozenset[str] = frozenset()
+        self._is_gap = False
+        self._changed.set()
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                if current is not None and current.done():
+                    if not current.result():
+                        return
+                    self._put_apart(self, listened)
+                    current, listened = None, frozenset()
+                wanted = frozenset(self.uris)
+                if not wanted or wanted == listened:
+                    continue
+                is_settled = asyncio.Event()
+                following = asyncio.get_running_loop().create_task(self._listen(connection, wanted, is_settled))
+                try:
+                    async with asyncio.timeout(_OPEN_SECONDS):
+                        await is_settled.wait()
+                except TimeoutError:
+                    self._is_gap = self._is_gap or current is not None
+                if following.done() and following.result():
+                    self._put_apart(self, wanted - listened)  # the one before, if there is one, stays open
+                    continue
+                if current is not None:
+                    current.cancel()
+                current, listened = following, wanted
+                current.add_done_callback(lambda _: self._changed.set())
+        finally:
+            listens = {task for task in (current, following) if task is not None}
+            for task in listens:
+                task.cancel()
+            if listens:
+                await asyncio.wait(listens)
+
+    async def _listen(self, connection: ClientConnection, uris: frozenset[str], is_settled: asyncio.Event) -> bool:
+        """Returns True if the server refuses the subscription, and False if the connection has ended."""
+
+        def acknowledge() -> None:
+            is_settled.set()
+            self._is_suspect = False
+            if self._is_gap:
+                self._is_gap = False
+                for uri in uris & self.uris:
+                    self._report_change(uri)
+
+        params = {"notifications": {"resourceSubscriptions": sorted(uris)}}
+        try:
+            while True:
+                try:
+                    await connection.request("subscriptions/listen", params, {}, on_acknowledgement=acknowledge)
+                except (PeerError, UnreachableError, ArgumentsError) as error:
+                    logger.info("the server does not notify of changes of %d resources: %s", len(uris), error)
+                    return True
+                except ClientError:
+                    if connection.link.ended:
+                        return False  # `restart` runs after the connector has reconnected
+                self._is_gap = True
+                await asyncio.sleep(_RETRY_SECONDS)
+        finally:
+            is_settled.set()
+
+
 _LIST_CHANGED_KINDS = {
     "notifications/tools/list_changed": "tools",
     "notifications/prompts/list_changed": "prompts",

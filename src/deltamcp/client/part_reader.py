@@ -11,7 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from deltamcp.client.connector import Connector
-from deltamcp.client.links.received_size import DEFAULT_MAX_BYTES, TotalSize
+from deltamcp.client.links.link import DEFAULT_MAX_BYTES, TotalSize
 from deltamcp.client.lists import ServerLists
 from deltamcp.client.reply import Reply
 from deltamcp.delivery.continuation import Continuation
@@ -19,10 +19,10 @@ from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.errors import ArgumentsError, ResultLostError, UsageError
 from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData
+from deltamcp.results.document import parse_path
 from deltamcp.results.notes import RAW_PREFIX
-from deltamcp.results.pointer import parse_path
 from deltamcp.results.policy import META_KEY, RequestPolicy, ResultPolicy, resolve_policy
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import JSON, LOCAL, Caller
 from deltamcp.wire import jsonrpc

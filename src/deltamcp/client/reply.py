@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from deltamcp.client.links.received_size import BYTES_PER_VALUE, DEFAULT_MAX_BYTES, too_large_error
+from deltamcp.client.links.link import BYTES_PER_VALUE, DEFAULT_MAX_BYTES, too_large_error
 from deltamcp.errors import CallFailedError
+from deltamcp.results.content import parse_tool_result
 from deltamcp.results.encode import decode
-from deltamcp.results.foreign_result import parse_tool_result
 from deltamcp.results.policy import META_KEY
 from deltamcp.values import (
     JSON,

@@ -4,13 +4,13 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from deltamcp.client.links.received_size import TotalSize
+from deltamcp.client.links.link import TotalSize
 from deltamcp.client.lists import ServerLists
 from deltamcp.client.part_reader import PartReader
 from deltamcp.client.reply import Reply, call_failed_error
 from deltamcp.client.tool_caller import ToolCaller
 from deltamcp.errors import ClientError
-from deltamcp.results.rows import find_rows
+from deltamcp.results.document import find_rows
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.work import unlimited_work

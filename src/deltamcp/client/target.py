@@ -20,9 +20,8 @@ from deltamcp.values import JSON
 
 if TYPE_CHECKING:
     from deltamcp.calls.engine import Engine
-    from deltamcp.client.links.link import ClientLink
+    from deltamcp.client.links.link import ClientLink, TokenSource
     from deltamcp.client.links.process_guard import ProcessGuard
-    from deltamcp.client.links.token_source import TokenSource
 
 
 @runtime_checkable

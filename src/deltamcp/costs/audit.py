@@ -18,7 +18,7 @@ from deltamcp.costs.cost import METHOD, Cost, ServerListing, ToolCost, count_cos
 from deltamcp.hosts.files import ConfiguredServer
 from deltamcp.hosts.hosts import host_id
 from deltamcp.runtime.secrets import Secrets
-from deltamcp.upstreams.upstream_secrets import entry_values
+from deltamcp.upstreams.secrets import entry_values
 from deltamcp.values import JSON
 
 MAX_CONCURRENT = 4

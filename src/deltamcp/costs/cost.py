@@ -10,13 +10,13 @@ from deltamcp import tokens
 from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure, definition_tokens
+from deltamcp.catalog.items.operation import ToolOptions
+from deltamcp.catalog.items.remote_items import RemoteOperation
 from deltamcp.catalog.meta_tools import DetailLevel
-from deltamcp.catalog.operation import ToolOptions
-from deltamcp.catalog.remote_items import RemoteOperation
 from deltamcp.catalog.view import View
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError
-from deltamcp.gateway.config_file import DEFAULT_RESULTS
+from deltamcp.gateway.config import DEFAULT_RESULTS
 from deltamcp.gateway.item_names import NamedItem, ascii_segment, distinct_names, distinct_segments
 from deltamcp.values import JSON
 
@@ -43,7 +43,7 @@ class ServerListing(Struct, frozen=True):
     """Globs of tools that stay listed beside the meta-tools."""
 
 
-class _GatewayCatalogue(NamedTuple):
+class _GatewayCatalog(NamedTuple):
     """What a gateway offers of servers."""
 
     view: View
@@ -60,7 +60,7 @@ class ToolCost(Struct, frozen=True):
     now: int
     """The definition, which every conversation pays for now."""
     schema: int | None
-    """One `get_schema` of the tool; None if the gateway's catalogue refuses the tool."""
+    """One `get_schema` of the tool; None if the gateway's catalog refuses the tool."""
 
 
 class Cost(Struct, frozen=True):
@@ -88,7 +88,7 @@ class ServerCosts(Struct, frozen=True):
     tools: list[ToolCost]
     """Sorted by size, the largest first."""
     refused: dict[str, str]
-    """Tools that the gateway's catalogue refuses, as `server/tool`, with the reason. Their cost now is counted."""
+    """Tools that the gateway's catalog refuses, as `server/tool`, with the reason. Their cost now is counted."""
 
 
 def count_costs(listings: Sequence[ServerListing], model: str | float = "o200k") -> ServerCosts:
@@ -96,7 +96,7 @@ def count_costs(listings: Sequence[ServerListing], model: str | float = "o200k")
 
     The servers' names must be unique.
     """
-    gateway = _make_gateway_catalogue(listings, GATEWAY_DISCLOSURE)
+    gateway = _make_gateway_catalog(listings, GATEWAY_DISCLOSURE)
     tools = [cost for listing in listings for cost in _tool_costs(listing, gateway, model)]
     by_server = {listing.name: count_together([listing], model) for listing in listings}
     together = count_together(listings, model)
@@ -107,7 +107,7 @@ def count_together(
     listings: Sequence[ServerListing], model: str | float = "o200k", disclosure: Disclosure = GATEWAY_DISCLOSURE
 ) -> Cost:
     """Counts what one server costs, or several together."""
-    costs = _make_gateway_catalogue(listings, disclosure).view.count_surface_costs(model)
+    costs = _make_gateway_catalog(listings, disclosure).view.count_surface_costs(model)
     schema = round(costs.schema)
     return Cost(
         tools=sum(len(listing.tools) for listing in listings),
@@ -125,7 +125,7 @@ def count_index_tokens(lines: Iterable[tuple[str, str]]) -> int:
     return tokens.count("\n".join(f"{name}: {summary}" if summary else name for name, summary in lines))
 
 
-def _tool_costs(listing: ServerListing, gateway: _GatewayCatalogue, model: str | float) -> list[ToolCost]:
+def _tool_costs(listing: ServerListing, gateway: _GatewayCatalog, model: str | float) -> list[ToolCost]:
     costs = []
     for tool in listing.tools:
         name = str(tool.get("name"))
@@ -144,8 +144,8 @@ def _tool_costs(listing: ServerListing, gateway: _GatewayCatalogue, model: str |
     return costs
 
 
-def _make_gateway_catalogue(listings: Sequence[ServerListing], disclosure: Disclosure) -> _GatewayCatalogue:
-    """Returns the catalogue that a gateway has of these servers, with the names that it gives their tools."""
+def _make_gateway_catalog(listings: Sequence[ServerListing], disclosure: Disclosure) -> _GatewayCatalog:
+    """Returns the catalog that a gateway has of these servers, with the names that it gives their tools."""
     catalog = Catalog("gateway", disclosure=disclosure, results=DEFAULT_RESULTS)
     operations: dict[tuple[str, str], RemoteOperation] = {}
     refused: dict[str, str] = {}
@@ -173,7 +173,7 @@ def _make_gateway_catalogue(listings: Sequence[ServerListing], disclosure: Discl
             except DeltaError as error:
                 operations.pop((listing.name, name), None)
                 refused[f"{listing.name}/{name}"] = str(error)
-    return _GatewayCatalogue(catalog.view(), operations, refused)
+    return _GatewayCatalog(catalog.view(), operations, refused)
 
 
 async def _answer_nothing(arguments: dict[str, JSON], context: Context) -> None: ...

@@ -6,8 +6,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
-from deltamcp.catalog.clean_text import visible_line
 from deltamcp.catalog.disclosure import Disclosure, definition_tokens
+from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.client.client import DeltaClient
 from deltamcp.costs.cost import ServerListing, count_index_tokens, count_together
 from deltamcp.values import JSON

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from deltamcp import tokens
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.sent_results import CallKey, LastSent, RowLocation, SentResults
-from deltamcp.delivery.shared_replies import SharedReplies
+from deltamcp.delivery.sent_results import CallKey, LastSent, RowLocation, SentResults, SharedReplies
 from deltamcp.delivery.stored_results import UNSCOPED, ResultRoot, StoredResults
 from deltamcp.deltas.root import ALGORITHM, root_digits
 from deltamcp.errors import UsageError
@@ -29,7 +28,7 @@ from deltamcp.results.notes import Handle, add_notes
 from deltamcp.results.policy import META_KEY, RESET, ResolvedPolicy
 from deltamcp.results.shown_result import ShownResult, select
 from deltamcp.results.stored_result import StoredHeader, StoredResult
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, Caller, Contents, Manifest, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work

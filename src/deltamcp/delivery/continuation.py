@@ -14,18 +14,16 @@ from deltamcp.delivery.stored_results import ResultOrigin, ResultRoot, StoredRes
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference
 from deltamcp.results.budget import DEFAULT_MAX_TOKENS
-from deltamcp.results.content import ResultData, is_self_describing
-from deltamcp.results.document import RawJSON
+from deltamcp.results.content import ResultData, is_self_describing, single_data
+from deltamcp.results.document import RawJSON, find_rows
 from deltamcp.results.notes import MIN_HINT_TOKENS, Handle, PlainNote, add_notes
 from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
-from deltamcp.results.query import Query, run_query
-from deltamcp.results.reported_page import page_sentence
-from deltamcp.results.rows import find_rows
+from deltamcp.results.queries.query import Query, run_query
 from deltamcp.results.shown_result import ShownResult, is_linked, select
-from deltamcp.results.single_value import single_data
 from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
+from deltamcp.results.value_shape import page_sentence
 from deltamcp.results.window import Window
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, Caller, Content, Text, TextResource, ToolResult
 from deltamcp.work import Work, WorkLimitError
 

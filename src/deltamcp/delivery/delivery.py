@@ -1,19 +1,37 @@
-"""The interface of deliveries, which make the reply to a call from the value that the function returned.
+"""The interface of deliveries, which make the reply to a call; the policy of one call, and what may wait for it.
 
 `mcp_delivery.py` and `delta_mcp_delivery.py` implement it, one for each `values.ResultShape`.
 """
 
+import asyncio
+import contextlib
 import logging
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from deltamcp.catalog.operation import Operation
+from deltamcp import tokens
+from deltamcp.catalog.items.operation import Operation
+from deltamcp.catalog.meta_tools import MetaTool
+from deltamcp.catalog.view import View
 from deltamcp.delivery.stored_results import ResultOrigin
-from deltamcp.errors import ToolErrorCode
+from deltamcp.errors import ToolErrorCode, UsageError
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
-from deltamcp.results.policy import ResolvedPolicy
+from deltamcp.results.policy import (
+    META_KEY,
+    ROOT_KEY,
+    RequestPolicy,
+    ResolvedPolicy,
+    ResultPolicy,
+    override_policy,
+    parse_root,
+    requested_policy,
+)
+from deltamcp.results.queries.query import parse_query
 from deltamcp.values import JSON, RawResult, Terms, ToolResult
 
 logger = logging.getLogger("deltamcp")
@@ -84,3 +102,197 @@ def refuse_value(operation: Operation, error: ValueError) -> ToolResult:
     logger.error("tool %s returned a value that cannot be sent: %s", operation.name, error)
     message = f"{operation.name} returned a value that cannot be sent: {error}."
     return content.server_error(message, ToolErrorCode.INTERNAL)
+
+
+_NOTHING_ASKED = RequestPolicy()
+
+
+class ResultOverride(NamedTuple):
+    """The result options that a meta-tool sets for the operation it runs."""
+
+    policy: ResultPolicy
+    note: str = ""
+    """A text that the server adds to the reply; its tokens count towards the budget."""
+
+
+def policy_for_call(
+    operation: Operation, view: View, terms: Terms, override: ResultOverride | None
+) -> ResolvedPolicy | None:
+    """Returns the policy of a call; None if the result is sent as it is.
+
+    It is if the tool says so and the request asks for no part of it, if neither server, tool nor request sets a policy,
+    or if the request says that its sender fits the result itself.
+
+    Raises:
+        UsageError: the policy in the request is invalid, or the server cannot follow it.
+    """
+    policy = operation.resolved_policy
+    if override is None and META_KEY not in terms.meta:
+        return policy
+    requested = requested_policy(terms.meta)
+    if requested is not None and requested.whole:
+        policy = None
+    elif requested is not None:
+        if view.meta_tool_name(MetaTool.CONTINUE) in view.operations:
+            raise UsageError(
+                f"This server has its own tool {view.meta_tool_name(MetaTool.CONTINUE)}, so it cannot cut results."
+            )
+        policy = override_policy(requested, policy or view.resolved_policy)
+        own = operation.resolved_policy
+        # A request cannot turn on what the author turned off.
+        if own is not None and (own.deltas is False or own.dedup is False):
+            deltas = own.deltas if own.deltas is False else policy.deltas
+            policy = replace(policy, deltas=deltas, dedup=own.dedup or False)
+    passes = operation.results is False or (requested is not None and requested.whole)
+    if override is None or (passes and override.policy == _NOTHING_ASKED and policy is None):
+        return policy  # a result that passes as it is has no note either
+    policy = override_policy(override.policy, policy or view.resolved_policy)
+    return reserve_note(policy, override.note) if override.note else policy
+
+
+def reserve_note(policy: ResolvedPolicy, note: str) -> ResolvedPolicy:
+    """Returns the policy of a result that leaves room for a note below it."""
+    return replace(policy, max_tokens=policy.max_tokens - tokens.count(note, policy.model) - 1)
+
+
+def take_query(
+    operation: Operation, policy: ResolvedPolicy, arguments: dict[str, JSON]
+) -> tuple[dict[str, JSON], ResolvedPolicy]:
+    """Moves `fields` and `grep` from the arguments of a plain tool to the policy, if its function does not take them.
+
+    Raises:
+        UsageError: they are no query.
+    """
+    if operation.query_arguments and not arguments.keys().isdisjoint(operation.query_arguments):
+        arguments = dict(arguments)
+        given = {name: arguments.pop(name, None) for name in operation.query_arguments}
+        query = parse_query(given.get("fields"), given.get("grep"))
+        policy = override_policy(RequestPolicy(fields=query.fields, grep=query.grep), policy)
+    return arguments, policy
+
+
+def take_root(
+    operation: Operation, policy: ResolvedPolicy, arguments: dict[str, JSON]
+) -> tuple[dict[str, JSON], ResolvedPolicy]:
+    """Moves the root of the caller's last result from the arguments to the policy, as the function does not take it.
+
+    Raises:
+        UsageError: the argument is no root.
+    """
+    if not operation.takes_root or ROOT_KEY not in arguments:
+        return arguments, policy
+    arguments = dict(arguments)
+    root = parse_root(arguments.pop(ROOT_KEY))
+    return arguments, policy if root is None else replace(policy, pack_root=root)
+
+
+_COUNTED_BYTES = 16 * 1024
+"""Smaller results are not counted; their replies are made at once."""
+_BYTES_PER_ACCOUNT = 8 * 1024 * 1024
+"""The results of one account beyond which its next call waits; each is there in three forms for a while."""
+_BYTES = 64 * 1024 * 1024
+"""The results of all accounts beyond which every account has one at a time."""
+_ACCOUNTS_AT_ONCE = 8
+"""Other accounts whose turn may come when a result is gone."""
+
+
+class _Queue:
+    """The calls of one account that wait."""
+
+    __slots__ = ("is_scheduled", "new", "returned")
+
+    def __init__(self) -> None:
+        self.returned: deque[asyncio.Future[None]] = deque()
+        """Calls whose functions have returned; they come first, because their values are in memory."""
+        self.new: deque[asyncio.Future[None]] = deque()
+        self.is_scheduled = False
+
+    def pop(self) -> "asyncio.Future[None] | None":
+        """Returns the next call that was not cancelled; None if none waits."""
+        for turns in (self.returned, self.new):
+            while turns:
+                turn = turns.popleft()
+                if not turn.done():
+                    return turn
+        return None
+
+
+class HeldResults:
+    """Counts results from the time that they are encoded until their replies are made.
+
+    Whether a result is large shows only when it is there. So a call whose account holds a large result waits before its
+    function runs, and once more before what that returned is encoded: until the account holds less than its bound, and
+    one call in each iteration of the event loop. Calls of an account that holds no large result do not wait.
+    """
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, int] = {}
+        self._in_all = 0
+        self._waiting: dict[str, _Queue] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop of the calls that wait."""
+
+    @property
+    def bytes(self) -> int:
+        """The size of the results that all accounts hold."""
+        return self._in_all
+
+    def must_wait(self, account: str) -> bool:
+        """Whether a call of the account has to wait for its turn."""
+        return account in self._bytes or account in self._waiting
+
+    async def take_turn(self, account: str, *, returned: bool) -> None:
+        """Waits for the turn of a call; `returned` is whether its function has. Cancelling ends the wait."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._waiting = loop, {}
+        turn = loop.create_future()
+        queue = self._waiting.setdefault(account, _Queue())
+        (queue.returned if returned else queue.new).append(turn)
+        self._schedule(account, queue)
+        await turn
+
+    @contextlib.contextmanager
+    def hold(self, account: str, size: int) -> Iterator[None]:
+        """Counts a result of this size for the account inside the `with` block."""
+        if size < _COUNTED_BYTES:
+            yield
+            return
+        self._bytes[account] = self._bytes.get(account, 0) + size
+        self._in_all += size
+        try:
+            yield
+        finally:
+            self._in_all -= size
+            left = self._bytes[account] - size
+            if left:
+                self._bytes[account] = left
+            else:
+                del self._bytes[account]
+            self._pass_on(account)
+
+    def _pass_on(self, account: str) -> None:
+        """Has calls that wait begin, those of this account first."""
+        others = [other for other, _ in zip(self._waiting, range(_ACCOUNTS_AT_ONCE), strict=False)]
+        for other in (account, *others):
+            queue = self._waiting.get(other)
+            if queue is not None:
+                self._schedule(other, queue)
+
+    def _schedule(self, account: str, queue: _Queue) -> None:
+        if not queue.is_scheduled and self._loop is not None and not self._loop.is_closed():
+            queue.is_scheduled = True
+            self._loop.call_soon(self._admit, account, queue)
+
+    def _admit(self, account: str, queue: _Queue) -> None:
+        """Lets one call begin. The next one follows after it has, because it may then hold a result."""
+        queue.is_scheduled = False
+        held = self._bytes.get(account, 0)
+        if held >= _BYTES_PER_ACCOUNT or (held and self._in_all >= _BYTES):
+            return
+        turn = queue.pop()
+        if turn is None:
+            del self._waiting[account]
+            return
+        turn.set_result(None)
+        self._schedule(account, queue)

@@ -13,10 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from deltamcp import tokens
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.delivery import DeliveryRequest, PageRequest, convert
-from deltamcp.delivery.held_results import HeldResults
+from deltamcp.delivery.delivery import DeliveryRequest, HeldResults, PageRequest, convert
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import content, delta_mcp_shapes, document
@@ -25,7 +24,7 @@ from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.shown_result import is_linked, select
 from deltamcp.results.stored_result import StoredHeader
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError

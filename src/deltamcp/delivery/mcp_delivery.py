@@ -1,15 +1,14 @@
-"""Delivery to MCP clients: the whole result, as much of it as fits, or the changes since the caller's last reply."""
+"""Delivery to MCP and MCP-lite clients: the whole result, as much of it as fits, or what has changed."""
 
 from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.delivery import DeliveryRequest, PageRequest, convert, refuse_value
-from deltamcp.delivery.held_results import HeldResults
+from deltamcp.delivery.delivery import DeliveryRequest, HeldResults, PageRequest, convert, refuse_value
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
@@ -88,3 +87,14 @@ def _name_form(reply: ToolResult, value: Any) -> ToolResult:
     if content.is_self_describing(block.text if is_text else block.text.encode()):
         return reply
     return replace(reply, meta={META_KEY: {"form": "text" if is_text else "json"}})
+
+
+class McpLiteDelivery(McpDelivery):
+    """Delivers as `McpDelivery` does."""
+
+    def read_page(
+        self, operation: Operation, arguments: dict[str, JSON], policy: ResolvedPolicy | None
+    ) -> tuple[dict[str, JSON], PageRequest | None]:
+        """Fills in the defaults of arguments that the caller left out."""
+        defaults = operation.default_arguments
+        return ({**defaults, **arguments} if defaults else arguments), None

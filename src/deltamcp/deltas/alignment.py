@@ -35,7 +35,7 @@ class Effort:
         self.work = work
 
     def spend(self, items: int) -> bool:
-        """Take items from the budget; return whether it covered them.
+        """Takes items from the budget; return whether it covered them.
 
         Raises:
             WorkLimitError: the whole computation may take no further steps.
@@ -58,7 +58,7 @@ Stretch: TypeAlias = tuple[int, int, int, int]
 
 
 def align(base: Sequence[Any], new: Sequence[Any], effort: Effort) -> list[Run]:
-    """Return the runs of equal items, ascending in both sequences. Items must be hashable."""
+    """Returns the runs of equal items, ascending in both sequences. Items must be hashable."""
     runs: list[Run] = []
     todo: list[Stretch] = [(0, len(base), 0, len(new))]
     while todo:
@@ -107,7 +107,7 @@ def _merge_runs(runs: list[Run]) -> list[Run]:
 
 
 def gaps(runs: list[Run], length: int, new_length: int) -> Iterator[Stretch]:
-    """Yield the stretches between runs, where the sequences differ."""
+    """Yields the stretches between runs, where the sequences differ."""
     at = new_at = 0
     for run in [*runs, Run(length, new_length, 0)]:
         if run.at > at or run.new_at > new_at:
@@ -116,7 +116,7 @@ def gaps(runs: list[Run], length: int, new_length: int) -> Iterator[Stretch]:
 
 
 def longest_increasing_subsequence(numbers: Sequence[int]) -> list[int]:
-    """Return the indices of a longest increasing subsequence of the numbers."""
+    """Returns the indices of a longest increasing subsequence of the numbers."""
     tails: list[int] = []
     ends: list[int] = []
     before: list[int] = []
@@ -134,7 +134,7 @@ def longest_increasing_subsequence(numbers: Sequence[int]) -> list[int]:
 
 
 def _common_run_length(base: Sequence[Any], at: int, end: int, new: Sequence[Any], new_at: int, new_end: int) -> int:
-    """Return how many items are equal from `at` and `new_at` on. Slices are compared, whose size doubles on a match."""
+    """Returns how many items are equal from `at` and `new_at` on. Slices whose size doubles are compared."""
     limit, size, length = min(end - at, new_end - new_at), 1, 0
     while length < limit:
         size = min(size, limit - length)
@@ -151,7 +151,7 @@ def _common_run_length(base: Sequence[Any], at: int, end: int, new: Sequence[Any
 def _next_common_place(
     base: Sequence[Any], at: int, end: int, new: Sequence[Any], new_at: int, new_end: int
 ) -> tuple[int, int] | None:
-    """Return where both sequences agree again after a few differing items in one or both; None if they do not."""
+    """Returns where both sequences agree again after a few differing items in one or both; None if they do not."""
     for ahead in range(1, _MAX_LOOKAHEAD):
         for skip, new_skip in ((ahead, ahead), (ahead, 0), (0, ahead)):
             place, new_place = at + skip, new_at + new_skip
@@ -162,7 +162,7 @@ def _next_common_place(
 
 
 def _anchors(base: Sequence[Any], new: Sequence[Any], stretch: Stretch) -> list[tuple[int, int]]:
-    """Return the index pairs of items that occur once on each side: a largest set of them that is in order."""
+    """Returns the index pairs of items that occur once on each side: a largest set of them that is in order."""
     at, end, new_at, new_end = stretch
     counts, new_counts = Counter(base[at:end]), Counter(new[new_at:new_end])
     unique = {base[place]: place for place in range(at, end) if counts[base[place]] == 1 == new_counts[base[place]]}

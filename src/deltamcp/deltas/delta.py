@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from deltamcp.deltas import strings
-from deltamcp.deltas.diff import CostedEdit, diff, most_similar
+from deltamcp.deltas.diff import CostedEdit, changed_middle, diff, most_similar
 from deltamcp.deltas.edits import (
     Edit,
     InvalidDeltaError,
@@ -43,7 +42,7 @@ _MAX_STRAY_RATIO = 3
 def make_delta(
     base: JSON, new: JSON, keys: Iterable[str] = (), *, self_contained: bool = False, work: Work | None = None
 ) -> str:
-    """Return the changes from `base` to `new` as text, "" if there are none. The module `writer` shows the format.
+    """Returns the changes from `base` to `new` as text, "" if there are none. The module `writer` shows the format.
 
     Args:
         keys: members that identify the rows of a table. If none of them does, `make_delta` looks for one that does.
@@ -61,7 +60,7 @@ def make_delta(
 
 
 def apply_delta(base: JSON, text: str, root: str | None = None, *, work: Work | None = None) -> JSON:
-    """Return the new value: the base with the changes that `make_delta` wrote.
+    """Returns the new value: the base with the changes that `make_delta` wrote.
 
     Args:
         text: the delta as the server sent it, with or without the line above the changes.
@@ -87,7 +86,7 @@ def apply_delta(base: JSON, text: str, root: str | None = None, *, work: Work | 
 
 
 def _diff_item_and_list(base: Any, new: Any, keys: tuple[str, ...], work: Work) -> CostedEdit | None:
-    """Diff an object that becomes a list of objects, or a list that becomes one of its items; None for other pairs."""
+    """Diffs an object that becomes a list of objects, or a list that becomes one of its items; None for other pairs."""
     if type(base) is dict and type(new) is list:
         inner = diff([base], new, keys, work=work)
         return (WrapInList(None), 6) if inner is None else _wrapped_edit(WrapInList(inner[0]), inner)
@@ -104,7 +103,7 @@ def _wrapped_edit(edit: Edit, inner: CostedEdit) -> CostedEdit | None:
 
 
 def _factor_out_repeats(base: JSON, new: JSON, keys: tuple[str, ...], costed: CostedEdit, work: Work) -> Edit:
-    """Return the edit, or a shorter one that first replaces a piece in every string."""
+    """Returns the edit, or a shorter one that first replaces a piece in every string."""
     edit, cost = costed
     if cost > _MAX_REVISED_CHARS:
         return edit
@@ -125,10 +124,10 @@ def _factor_out_repeats(base: JSON, new: JSON, keys: tuple[str, ...], costed: Co
 
 
 def _changed_pieces(base: Any, edit: Edit) -> Iterator[tuple[str, str]]:
-    """Yield the old and the new text of every piece of a string that the edit changes."""
+    """Yields the old and the new text of every piece of a string that the edit changes."""
     match edit:
         case Put(value):
-            if isinstance(value, str) and isinstance(base, str) and (piece := strings.changed_middle(base, value)):
+            if isinstance(value, str) and isinstance(base, str) and (piece := changed_middle(base, value)):
                 yield piece
         case Splices(pieces):
             yield from pieces

@@ -22,7 +22,7 @@ _MIN_SHORTENED = 6
 
 
 def common_prefix_length(base: str, new: str) -> int:
-    """Return how many characters both strings begin with."""
+    """Returns how many characters both strings begin with."""
     low, high = 0, min(len(base), len(new))
     while low < high:
         middle = (low + high + 1) // 2
@@ -122,7 +122,7 @@ Edit: TypeAlias = Put | Copy | Splices | LineEdits | MemberEdits | RowEdits | Re
 
 
 def apply_edit(base: JSON, edit: Edit, work: Work) -> JSON:
-    """Return the base with the edit applied. The base itself does not change.
+    """Returns the base with the edit applied. The base itself does not change.
 
     Each `_CHARS_PER_STEP` characters that the edit repeats are a step: a short edit may repeat much of the base.
 
@@ -157,7 +157,7 @@ def apply_edit(base: JSON, edit: Edit, work: Work) -> JSON:
 
 
 def replace_everywhere(value: JSON, old: str, new: str) -> Any:
-    """Return the value with a piece replaced in every string, but not in the names of members.
+    """Returns the value with a piece replaced in every string, but not in the names of members.
 
     Raises:
         InvalidDeltaError: the new piece is more than 20 times as long as the old one.
@@ -178,7 +178,7 @@ def _replace_in_strings(value: JSON, old: str, new: str) -> Any:
 
 
 def splice(text: str, pieces: tuple[tuple[str, str], ...]) -> str:
-    """Return the text with its pieces replaced.
+    """Returns the text with its pieces replaced.
 
     Raises:
         InvalidDeltaError: the text lacks a piece.
@@ -304,7 +304,7 @@ class _RowsByName:
 
 
 def row_names(rows: list[Any], key: str) -> list[str]:
-    """Return the values that the rows of a base have under the key, as strings.
+    """Returns the values that the rows of a base have under the key, as strings.
 
     Raises:
         InvalidDeltaError: a row has no such value, or two rows have the same.
@@ -320,7 +320,7 @@ def row_names(rows: list[Any], key: str) -> list[str]:
 
 
 def short_row_names(rows: list[Any], key: str) -> list[str]:
-    """Return the names of the rows in a delta: a long name is shortened to a beginning that no other name has."""
+    """Returns the names of the rows in a delta: a long name is shortened to a beginning that no other name has."""
     return _shorten_names(row_names(rows, key))
 
 

@@ -37,7 +37,7 @@ _MAX_DEPTH = 60
 
 
 def parse_edit(text: str, base: JSON) -> Edit:
-    """Parse the delta of a base.
+    """Parses the delta of a base.
 
     Raises:
         InvalidDeltaError: the text is not a delta of a value like the base.
@@ -46,7 +46,7 @@ def parse_edit(text: str, base: JSON) -> Edit:
 
 
 def _parse_edit(text: str, base: JSON, first: bool) -> Edit:
-    """Parse an edit. Only the `first` one may begin with a line that changes the whole base before the rest."""
+    """Parses an edit. Only the `first` one may begin with a line that changes the whole base before the rest."""
     lines = text.split("\n")
     line, rest = lines[0], "\n".join(lines[1:])
     if first and line.startswith("*"):
@@ -100,7 +100,7 @@ class _LineCursor:
         return InvalidDeltaError(f"a line of the delta cannot be read: {self.line[:80]!r}")
 
     def take(self, token: str) -> bool:
-        """Move past the token if it comes next; return whether it did."""
+        """Moves past the token if it comes next; return whether it did."""
         if self.line.startswith(token, self.at):
             self.at += len(token)
             return True
@@ -133,7 +133,7 @@ class _LineCursor:
         return int(found[0])
 
     def read_value(self, whole_line: bool) -> JSON:
-        """Read a value up to the next comma, or to the end of the line if it has the `whole_line`."""
+        """Reads a value up to the next comma, or to the end of the line if it has the `whole_line`."""
         if self.line[self.at : self.at + 1] in ('"', "{", "["):
             return self._read_json()
         end = -1 if whole_line else self.line.find(", ", self.at)
@@ -185,7 +185,7 @@ class _DeltaParser:
         self._at = 0
 
     def next_line(self, depth: int) -> str | None:
-        """Return the next line without its indentation, and move past it, if it has this depth; None otherwise."""
+        """Returns the next line without its indentation, and move past it, if it has this depth; None otherwise."""
         if self._at == len(self._lines):
             return None
         line = self._lines[self._at]
@@ -221,7 +221,7 @@ class _DeltaParser:
     def _parse_item(
         self, cursor: _LineCursor, edits: dict[str, Edit], removed: list[str], depth: int, whole_line: bool
     ) -> None:
-        """Parse one change of a member, or of a member within it."""
+        """Parses one change of a member, or of a member within it."""
         if cursor.take("-"):
             *above, last = cursor.read_path()
             if above:
@@ -233,7 +233,7 @@ class _DeltaParser:
         _merge(edits, path, self._parse_change(cursor, depth, whole_line))
 
     def _parse_change(self, cursor: _LineCursor, depth: int, whole_line: bool) -> Edit:
-        """Parse the change that follows a name."""
+        """Parses the change that follows a name."""
         if cursor.take("="):
             return Put(cursor.read_value(whole_line))
         if cursor.take("~"):
@@ -257,7 +257,7 @@ class _DeltaParser:
         return Copy(source, self._parse_inner_members(cursor, depth))
 
     def _parse_inner_members(self, cursor: _LineCursor, depth: int) -> MemberEdits:
-        """Parse changes of members on the same line, or on the lines below."""
+        """Parses changes of members on the same line, or on the lines below."""
         if cursor.is_at_end():
             return self.parse_members(depth + 1)
         cursor.expect(" ")

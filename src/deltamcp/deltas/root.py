@@ -24,7 +24,7 @@ _match_root = re.compile(rf"(?:{ALGORITHM})?([0-9a-f]{{{_MIN_DIGITS},64}})").ful
 
 
 def root_of(value: JSON, volatile: Iterable[str] = ()) -> str:
-    """Return the root of a value: `sha256:` and 64 digits, whatever the order of its members.
+    """Returns the root of a value: `sha256:` and 64 digits, whatever the order of its members.
 
     Args:
         volatile: dotted paths to leave out, such as `meta.took_ms`; a path through a list applies to each of its items.
@@ -33,13 +33,13 @@ def root_of(value: JSON, volatile: Iterable[str] = ()) -> str:
 
 
 def root_digits(root: str) -> str | None:
-    """Return the digits of a root that a client sent, in full or the first 8 or more; None if it is not a root."""
+    """Returns the digits of a root that a client sent, in full or the first 8 or more; None if it is not a root."""
     found = _match_root(root.strip().lower())
     return None if found is None else found[1]
 
 
 def remove_paths(value: JSON, paths: Iterable[str]) -> JSON:
-    """Return the value without the members at these dotted paths."""
+    """Returns the value without the members at these dotted paths."""
     for path in paths:
         value = _remove_path(value, path.split("."))
     return value

@@ -47,7 +47,7 @@ _needs_quotes = re.compile(
 
 
 def write_edit(edit: Edit) -> str:
-    """Return the text of an edit of a whole value."""
+    """Returns the text of an edit of a whole value."""
     lines: list[str] = []
     while isinstance(edit, ReplaceEverywhere | WrapInList | PickItem):
         lines.append(_prefix_line(edit))
@@ -71,7 +71,7 @@ def write_edit(edit: Edit) -> str:
 
 
 def _prefix_line(edit: ReplaceEverywhere | WrapInList | PickItem) -> str:
-    """Return the line of an edit that changes the whole base before the rest."""
+    """Returns the line of an edit that changes the whole base before the rest."""
     match edit:
         case ReplaceEverywhere(old, new):
             return f"*{to_json(old)}>{to_json(new)}"
@@ -82,22 +82,22 @@ def _prefix_line(edit: ReplaceEverywhere | WrapInList | PickItem) -> str:
 
 
 def format_value(value: JSON) -> str:
-    """Return a value as it stands on a line: a string without quotes if it is bare, JSON otherwise."""
+    """Returns a value as it stands on a line: a string without quotes if it is bare, JSON otherwise."""
     return value if isinstance(value, str) and is_bare(value) else to_json(value)
 
 
 def is_bare(text: str) -> bool:
-    """Return whether a string needs no quotes, because the parser cannot take it for anything else."""
+    """Returns whether a string needs no quotes, because the parser cannot take it for anything else."""
     return not _needs_quotes(text)
 
 
 def to_json(value: JSON) -> str:
-    """Encode a value as JSON text."""
+    """Encodes a value as JSON text."""
     return msgspec.json.encode(value).decode()
 
 
 def format_name(name: str) -> str:
-    """Return the name of a member or a row, quoted if it needs quotes."""
+    """Returns the name of a member or a row, quoted if it needs quotes."""
     return name if _is_bare_name(name) else to_json(name)
 
 
@@ -109,7 +109,7 @@ def _write_members(edit: MemberEdits, depth: int, lines: list[str]) -> None:
 
 
 def _write_change(head: str, edit: Edit, depth: int, lines: list[str]) -> None:
-    """Write a change as one or more lines, the first beginning with `head`."""
+    """Writes a change as one or more lines, the first beginning with `head`."""
     indent = " " * depth
     short = _inline_change(head, edit)
     if short is not None:
@@ -131,7 +131,7 @@ def _write_change(head: str, edit: Edit, depth: int, lines: list[str]) -> None:
 
 
 def _write_nested_members(head: str, edit: Edit, depth: int, lines: list[str]) -> None:
-    """Write the changes within a member or row: on its line if all are inline, on lines of their own otherwise."""
+    """Writes the changes within a member or row: on its line if all are inline, on lines of their own otherwise."""
     assert isinstance(edit, MemberEdits), "only objects are copied with changes"
     items = _inline_items(edit)
     if items is not None:
@@ -142,7 +142,7 @@ def _write_nested_members(head: str, edit: Edit, depth: int, lines: list[str]) -
 
 
 def _inline_items(edit: MemberEdits) -> list[str] | None:
-    """Return the changes that share a line; None if one of them needs lines of its own."""
+    """Returns the changes that share a line; None if one of them needs lines of its own."""
     items = [f"-{format_name(name)}" for name in edit.removed]
     for member, change in edit.edits.items():
         item = _inline_change(format_name(member), change)
@@ -153,7 +153,7 @@ def _inline_items(edit: MemberEdits) -> list[str] | None:
 
 
 def _inline_change(head: str, edit: Edit) -> str | None:
-    """Return a change after which others can follow on the line; None if it needs the line for itself."""
+    """Returns a change after which others can follow on the line; None if it needs the line for itself."""
     match edit:
         case Put(new):
             return f"{head}={format_value(new)}"
@@ -174,7 +174,7 @@ def _pieces_text(edit: Splices) -> str:
 
 
 def _write_rows(head: str, edit: RowEdits, depth: int, lines: list[str]) -> None:
-    """Write the changes of a table; a single line goes on the table's own line."""
+    """Writes the changes of a table; a single line goes on the table's own line."""
     inner: list[str] = []
     indent = " " * (depth + 1)
     if edit.removed:
@@ -205,7 +205,7 @@ def _write_rows(head: str, edit: RowEdits, depth: int, lines: list[str]) -> None
 
 
 def _separator(new: JSON) -> str:
-    """Return what separates a plus from a row: a space before a scalar, which may begin with a digit."""
+    """Returns what separates a plus from a row: a space before a scalar, which may begin with a digit."""
     return "" if isinstance(new, dict | list) else " "
 
 

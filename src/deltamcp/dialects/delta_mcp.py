@@ -7,9 +7,8 @@ As in the original server, every client of the handshake era may call `tools/des
 from collections.abc import Collection, Mapping
 
 from deltamcp.dialects import handshake, versions
-from deltamcp.dialects.client_claims import kept_capabilities, kept_info
 from deltamcp.dialects.dialect import Agreement
-from deltamcp.dialects.handshake import HandshakeMcp
+from deltamcp.dialects.handshake import HandshakeMcp, kept_capabilities, kept_info
 from deltamcp.dialects.progressive_disclosure import ENCODINGS
 from deltamcp.errors import Fault
 from deltamcp.values import (

@@ -1,10 +1,13 @@
-"""The dialect of MCP 2024-11-05 to 2025-11-25, the handshake era: client and server negotiate once, in `initialize`."""
+"""The dialect of MCP 2024-11-05 to 2025-11-25, the handshake era: client and server negotiate once, in `initialize`.
+
+A session lives for half an hour and more, so that it keeps what this library reads, and not what a client may send.
+"""
 
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import assert_never
 
-from deltamcp.dialects import methods, progressive_disclosure, raw_results, result_bodies, tasks, versions
-from deltamcp.dialects.client_claims import kept_capabilities, kept_info
+from deltamcp.dialects import methods, progressive_disclosure, result_bodies, tasks, versions
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
@@ -27,6 +30,35 @@ from deltamcp.values import (
     Terms,
 )
 from deltamcp.wire import jsonrpc
+
+_MAX_CHARS = 256
+_INFO_TEXTS = ("name", "title", "version", "description", "websiteUrl")
+"""The fields of `clientInfo` that are texts; a client's icons are not kept."""
+
+_CAPABILITY_SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"elicitation": ("form", "url"), "sampling": ("context", "tools"), "roots": ("listChanged",)}
+)
+"""The capabilities by which a client can be asked something, and their settings."""
+
+
+def kept_info(info: dict[str, JSON]) -> dict[str, JSON]:
+    """Returns the texts of a `clientInfo`, each up to 256 characters."""
+    return {name: info[name][:_MAX_CHARS] for name in _INFO_TEXTS if type(info.get(name)) is str}
+
+
+def kept_capabilities(declared: dict[str, JSON]) -> dict[str, JSON]:
+    """Returns the capabilities by which a client can be asked something, with the settings that MCP has for them."""
+    return {
+        name: _kept_settings(declared[name], settings)
+        for name, settings in _CAPABILITY_SETTINGS.items()
+        if declared.get(name) is not None
+    }
+
+
+def _kept_settings(declared: JSON, known: tuple[str, ...]) -> dict[str, JSON]:
+    if type(declared) is not dict:
+        return {}
+    return {name: declared[name] if type(declared[name]) is bool else {} for name in known if name in declared}
 
 
 class HandshakeMcp:
@@ -66,7 +98,7 @@ class HandshakeMcp:
                 if isinstance(outcome.value, Page):
                     return jsonrpc.encode_result(request.id, _encode_page(outcome.value, version))
                 if isinstance(outcome.value, RawResult) and request.method != "tasks/result":
-                    return jsonrpc.encode_result(request.id, raw_results.encode_handshake(outcome.value, version))
+                    return jsonrpc.encode_result(request.id, result_bodies.encode_handshake(outcome.value, version))
                 if isinstance(outcome.value, About):
                     return jsonrpc.encode_result(request.id, jsonrpc.encode(self._introduction(outcome.value, version)))
                 body = result_bodies.body(outcome, version, {})

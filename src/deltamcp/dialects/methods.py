@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import cast
 
-from deltamcp.catalog.resource import MAX_URI_CHARS
+from deltamcp.catalog.items.resource import MAX_URI_CHARS
 from deltamcp.dialects import tasks
 from deltamcp.errors import Fault
 from deltamcp.values import (
@@ -347,7 +347,7 @@ MCP_LITE: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
         "ping": lambda params: Ping(),
     }
 )
-"""The methods of MCP-lite beside those that `mcp_lite_calls.py` reads. It has neither sessions nor subscriptions."""
+"""The methods of MCP-lite beside those that `mcp_lite.py` reads. It has neither sessions nor subscriptions."""
 
 MCP_LITE_WITH_PROMPTS: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
     {**MCP_LITE, "prompts/list": _lister(Kind.PROMPTS), "prompts/get": _get_prompt}

@@ -28,7 +28,7 @@ class Dialects:
     def __init__(
         self, info: dict[str, JSON], cache_seconds: float, view: Callable[[Principal], View], input_seconds: float
     ) -> None:
-        """`view` returns what a principal sees of the catalogue; `input_seconds` is the time to answer questions."""
+        """`view` returns what a principal sees of the catalog; `input_seconds` is the time to answer questions."""
         self._stateless = tuple(make(info, cache_seconds) for make in STATELESS)
         self._session = tuple(make() for make in SESSION)
         self._make_mcp_lite = functools.partial(McpLite, info, view, input_seconds)

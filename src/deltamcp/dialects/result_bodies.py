@@ -1,12 +1,13 @@
-"""The bodies of results, as far as both eras write them alike."""
+"""The bodies of results, as far as both eras write them alike; of other servers to the byte."""
 
 from typing import Any, assert_never
 
 from msgspec import UNSET, Raw
 
-from deltamcp.dialects import raw_results, tasks, versions
+from deltamcp.dialects import tasks, versions
 from deltamcp.values import (
     JSON,
+    SERVER_KEY,
     About,
     Answer,
     Completion,
@@ -26,6 +27,51 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
+_CACHED_METHODS = frozenset(
+    {"resources/read", "tools/list", "resources/list", "resources/templates/list", "prompts/list"}
+)
+"""The methods whose results say in MCP 2026-07-28 for how long, and for whom, they may be cached."""
+
+
+def encode_modern(raw: RawResult, method: str) -> bytes:
+    """Encodes a result for a client of MCP 2026-07-28, which reads its type first."""
+    missing = b""
+    if "resultType" not in raw.fields:
+        missing += b'"resultType":"complete",'
+    if method in _CACHED_METHODS:
+        # A server of the handshake era notifies of changes, and says nothing of caches.
+        missing += b"" if "ttlMs" in raw.fields else b'"ttlMs":0,'
+        missing += b"" if "cacheScope" in raw.fields else b'"cacheScope":"private",'
+    if not missing:
+        return raw.encoded
+    rest = raw.encoded.lstrip()[1:]
+    return b"{" + (missing + rest if raw.fields else missing[:-1] + rest)
+
+
+def encode_handshake(raw: RawResult, version: str) -> bytes:
+    """Encodes a result for a client of the handshake era, with only what its version has."""
+    if "resultType" not in raw.fields and version >= versions.STRUCTURED_SINCE:
+        return raw.encoded
+    return jsonrpc.encode(fit_fields(raw.fields, version))
+
+
+def fit_fields(fields: dict[str, JSON], version: str) -> dict[str, JSON]:
+    """Returns the fields of a result that a version of the handshake era has."""
+    fitted = {key: value for key, value in fields.items() if key not in ("resultType", "ttlMs", "cacheScope")}
+    meta = fitted.get("_meta")
+    if isinstance(meta, dict) and SERVER_KEY in meta:
+        fitted["_meta"] = {key: value for key, value in meta.items() if key != SERVER_KEY}
+        if not fitted["_meta"]:
+            del fitted["_meta"]
+    structured = fitted.get("structuredContent")
+    since = versions.STRUCTURED_SINCE if isinstance(structured, dict) else versions.ANY_STRUCTURED_SINCE
+    if "structuredContent" in fitted and version < since:
+        del fitted["structuredContent"]
+    if isinstance(fitted.get("content"), list) and version < versions.STRUCTURED_SINCE:
+        fitted["content"] = [versions.fit_raw_block(block, version) for block in fitted["content"]]
+    return fitted
+
+
 ERROR_KEY = "io.github.delta-mcp/error"
 """The key in the `_meta` of a tool's error under which programs find the author's code."""
 
@@ -37,7 +83,7 @@ def body(answer: Answer, version: str, fields: dict[str, Any]) -> dict[str, Any]
         case ToolResult():
             tool(value, version, fields)
         case RawResult():
-            fields |= raw_results.fit_fields(value.fields, version)
+            fields |= fit_fields(value.fields, version)
         case Page():
             fields[value.kind.value] = Raw(_items(value, version))
             if value.next_cursor is not None:

@@ -12,51 +12,60 @@ import msgspec
 
 from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.server_items import can_queue_promises
+from deltamcp.catalog.directory import ServerNotices
 from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.catalog.items.resource import MAX_URI_CHARS
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool
-from deltamcp.catalog.resource import MAX_URI_CHARS
-from deltamcp.catalog.server_notices import ServerNotices
 from deltamcp.client.links.process_guard import ProcessGuard
-from deltamcp.delivery.kept_results import KeptResults
+from deltamcp.delivery.stored_results import KeptResults
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.catalogue_cache import CatalogueCache, StoredContentLines
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
-from deltamcp.gateway.gateway_instructions import gateway_instructions
 from deltamcp.gateway.item_names import ascii_segment, distinct_segments
-from deltamcp.gateway.known_catalogues import KnownCatalogues
-from deltamcp.gateway.ledger.ledger import Ledger
-from deltamcp.gateway.own_offer import OwnOffer, SharedOffer, declared_kinds
-from deltamcp.gateway.principal_catalogues import OwnList, PrincipalCatalogues
-from deltamcp.gateway.resource_subscriptions import ResourceSubscriptions
+from deltamcp.gateway.known_listings import KnownListings
+from deltamcp.gateway.ledger import Ledger
+from deltamcp.gateway.listing_cache import ListingCache, StoredContentLines
+from deltamcp.gateway.principal_catalogs import OwnList, OwnOffer, PrincipalCatalogs, SharedOffer, declared_kinds
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.principal_review import PrincipalReviews
 from deltamcp.gateway.trust.quarantine import AdmittedItems, Quarantine, check_withheld, item_names
-from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamItems, UpstreamOffer, log_in_operations
-from deltamcp.gateway.upstream_resources import ResourceClaims, UnlistedResources, UpstreamResource
+from deltamcp.gateway.upstream_items import (
+    Item,
+    ItemKey,
+    UpstreamItems,
+    UpstreamOffer,
+    gateway_instructions,
+    log_in_operations,
+)
+from deltamcp.gateway.upstream_resources import (
+    ResourceClaims,
+    ResourceSubscriptions,
+    UnlistedResources,
+    UpstreamResource,
+)
 from deltamcp.gateway.upstream_status import STARTING, status_resource, upstream_figures, usability_notice
 from deltamcp.limits import Limits
 from deltamcp.promises.runner import QUEUE_MODULES
 from deltamcp.runtime.change_hub import Change, OwnChange
-from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.own_files import user_folder
 from deltamcp.runtime.process import collection_paused
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.secrets import secrets_left_out
+from deltamcp.runtime.threads import Computations
 from deltamcp.server import DeltaServer
-from deltamcp.upstreams.logins.login_upstream import LoginUpstream
-from deltamcp.upstreams.logins.sealed_logins import KEEP_SECONDS, SealedLogins
+from deltamcp.upstreams.listing import UpstreamListing
+from deltamcp.upstreams.login_upstream import LoginUpstream
 from deltamcp.upstreams.parked_calls import ParkedCalls
+from deltamcp.upstreams.sealed_logins import KEEP_SECONDS, SealedLogins
+from deltamcp.upstreams.secrets import UpstreamSecrets
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
-from deltamcp.upstreams.upstream_secrets import UpstreamSecrets
 from deltamcp.values import JSON, LOCAL, Kind, Principal
 from deltamcp.version import VERSION
 from deltamcp.work import Work
 
 if TYPE_CHECKING:
     from deltamcp.gateway.login_pages import LoginPages
-    from deltamcp.upstreams.logins.user_login import UserLogin
+    from deltamcp.upstreams.user_login import UserLogin
 
 _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
 """The names of tools that the server itself may have."""
@@ -111,7 +120,7 @@ class Gateway:
             observers=observers if ledger is None else (*observers, ledger),
         )
         self._logins = {name: one for name, one in self.upstreams.items() if isinstance(one, LoginUpstream)}
-        self._principals: PrincipalCatalogues | None = None
+        self._principals: PrincipalCatalogs | None = None
         """What principals with logins of their own are offered; None while the server does not run."""
         self._claims = ResourceClaims(names, lambda principal: self.server.engine.catalog.view(principal))
         status = status_resource(self.upstreams.values(), self._known_to, self._claims.conflicts)
@@ -121,11 +130,11 @@ class Gateway:
         ]
         if self._logins:
             self.server.pages = self._login_pages.pages
-        self._cache_folder = cache_folder or user_folder("cache") / "catalogues"
+        self._cache_folder = cache_folder or user_folder("cache") / "catalogs"
         self._approvals = approvals or Approvals()
         self._quarantine = Quarantine(self._approvals, self.upstreams)
-        cache = CatalogueCache(self._cache_folder)
-        self._known = KnownCatalogues(
+        cache = ListingCache(self._cache_folder)
+        self._known = KnownListings(
             config.upstreams,
             self.upstreams,
             cache,
@@ -187,7 +196,7 @@ class Gateway:
             raise ConfigurationError(f"{config.name}: the resource is an address above the url, such as https://host.")
 
         def make_login(principal: Principal) -> "UserLogin":
-            from deltamcp.upstreams.logins.user_login import UserLogin, local_login
+            from deltamcp.upstreams.user_login import UserLogin, local_login
 
             if principal is LOCAL:
                 return local_login(config.name, url, secrets, resource)
@@ -260,7 +269,7 @@ class Gateway:
 
     def _first_modules(self) -> set[str]:
         """Returns what first calls import: the client, and the queue if tools that come later may give promises."""
-        names = {"deltamcp.client.client", "deltamcp.upstreams.upstream_task"}
+        names = {"deltamcp.client.client", "deltamcp.upstreams.task"}
         for config in self._config.upstreams:
             names.add(f"deltamcp.client.links.{'process' if 'command' in config.entry else 'http'}")
         if can_queue_promises() and any(config.promise != "never" for config in self._config.upstreams):
@@ -280,7 +289,7 @@ class Gateway:
         catalog = engine.catalog
         catalog.is_public = False
         reviews = PrincipalReviews(self._approvals, engine.store, self._seal, engine.info["name"])
-        self._principals = PrincipalCatalogues(
+        self._principals = PrincipalCatalogs(
             configs, self._logins, reviews, catalog, self._own_offer.make, self._announce, self._config.wait_seconds
         )
         self._principals.on_update = self._look_again
@@ -292,11 +301,11 @@ class Gateway:
         if self._resource_subscriptions is not None:
             self._resource_subscriptions.look_again(owner)
 
-    def _known_to(self, name: str, principal: Principal) -> UpstreamCatalogue | None:
+    def _known_to(self, name: str, principal: Principal) -> UpstreamListing | None:
         """Returns what an upstream is known to list to a principal."""
         if principal is LOCAL or name not in self._logins or self._principals is None:
             return self._known.get(name)
-        return self._principals.catalogue(name, principal)
+        return self._principals.listing(name, principal)
 
     def _notices(self, principal: Principal) -> ServerNotices:
         """Returns what a principal is told of upstreams that it cannot use now."""
@@ -397,7 +406,7 @@ class Gateway:
         if upstream.has_logins and self._principals is not None:
             check_withheld(await self._principals.compare(config.name, principal), method, params)
             return True
-        return await self._quarantine.compare(config, await upstream.fetch_catalogue(principal), method, params)
+        return await self._quarantine.compare(config, await upstream.fetch_listing(principal), method, params)
 
     def _pass_on(self, announced: Collection[Kind]) -> None:
         """Tells clients that see an upstream's own lists what it announces, although the lists are the same."""
@@ -432,9 +441,9 @@ class Gateway:
 
     def _offers(self) -> list[UpstreamOffer]:
         return [
-            UpstreamOffer(config, self.upstreams[config.name], catalogue)
+            UpstreamOffer(config, self.upstreams[config.name], listing)
             for config in self._config.upstreams
-            if (catalogue := self._known.get(config.name)) is not None
+            if (listing := self._known.get(config.name)) is not None
         ]
 
     async def _offer(self) -> None:
@@ -450,8 +459,8 @@ class Gateway:
             self.server.items.set_absences(prepared.admitted.absences)
             catalog = self.server.engine.catalog
             catalog.declared_kinds = declared_kinds(offers, len(self.upstreams))
-            catalog.declares_completions = any("completions" in offer.catalogue.capabilities for offer in offers)
-            self._unlisted.upstreams = [offer.upstream for offer in offers if Kind.RESOURCES in offer.catalogue.kinds]
+            catalog.declares_completions = any("completions" in offer.listing.capabilities for offer in offers)
+            self._unlisted.upstreams = [offer.upstream for offer in offers if Kind.RESOURCES in offer.listing.kinds]
             catalog.instructions = gateway_instructions(prepared.instructions)
             if self._principals is not None:
                 self._share(self._principals, offers, prepared)
@@ -475,7 +484,7 @@ class Gateway:
 
     def _share(
         self,
-        principals: PrincipalCatalogues,
+        principals: PrincipalCatalogs,
         offers: Sequence[UpstreamOffer],
         prepared: "_PreparedOffer",
     ) -> None:
@@ -495,7 +504,7 @@ class Gateway:
         )
         principals.share(
             {
-                offer.config.name: OwnList(offer.catalogue, self._quarantine.verdicts(offer.config))
+                offer.config.name: OwnList(offer.listing, self._quarantine.verdicts(offer.config))
                 for offer in offers
                 if offer.config.name in self._logins
             }

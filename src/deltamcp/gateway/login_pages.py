@@ -22,7 +22,7 @@ from deltamcp.errors import UnauthorizedError
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Receive, Scope, Send, read_cookie
 from deltamcp.transports.http.pages import AsgiApp
-from deltamcp.upstreams.logins.browser_login import BrowserLogin
+from deltamcp.upstreams.user_login import BrowserLogin
 from deltamcp.values import Principal
 
 START_PATH = "/upstream-login"

@@ -1,4 +1,4 @@
-"""Makes the items that the gateway offers from what its upstreams list."""
+"""Makes the items that the gateway offers, and its instructions, from what its upstreams list."""
 
 import functools
 import logging
@@ -7,10 +7,12 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple
 
 from deltamcp.calls.server_items import can_queue_promises
-from deltamcp.catalog.mount import Mount
-from deltamcp.catalog.operation import ToolOptions
-from deltamcp.catalog.param_headers import declared_headers
-from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt, RemoteResource
+from deltamcp.catalog.catalog import Mount
+from deltamcp.catalog.items.operation import ToolOptions
+from deltamcp.catalog.items.remote_items import RemoteOperation, RemotePrompt, RemoteResource
+from deltamcp.catalog.schema.param_headers import declared_headers
+from deltamcp.catalog.text import prose
+from deltamcp.catalog.text.clean_text import clean
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
@@ -27,9 +29,9 @@ from deltamcp.results.policy import (
     author_policy,
     merge_policies,
 )
-from deltamcp.upstreams.logins.login_upstream import LoginUpstream
+from deltamcp.upstreams.listing import MAX_ITEMS, UpstreamListing
+from deltamcp.upstreams.login_upstream import LoginUpstream
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_catalogue import MAX_ITEMS, UpstreamCatalogue
 from deltamcp.values import JSON, RawResult
 
 logger = logging.getLogger("deltamcp")
@@ -47,7 +49,7 @@ class UpstreamOffer(NamedTuple):
 
     config: UpstreamConfig
     upstream: Upstream
-    catalogue: UpstreamCatalogue
+    listing: UpstreamListing
 
 
 class ItemKey(NamedTuple):
@@ -98,7 +100,7 @@ class UpstreamItems:
 
     def _make_all(self, offers: Sequence[UpstreamOffer]) -> dict[ItemKey, _Made]:
         for offer in offers:
-            for kind, count in offer.catalogue.left_out.items():
+            for kind, count in offer.listing.left_out.items():
                 why = (
                     f"names that are too long, or have a credential in them, and what comes after {MAX_ITEMS:,} others."
                 )
@@ -141,7 +143,7 @@ class UpstreamItems:
     def _offered_tools(self, offer: UpstreamOffer) -> Iterator[dict[str, JSON]]:
         config = offer.config
         seen: set[str] = set()
-        for tool in offer.catalogue.tools:
+        for tool in offer.listing.tools:
             name = tool.get("name")
             if not isinstance(name, str) or not name:
                 self._tell(f"{config.name}: a tool is left out: it has no name.")
@@ -158,7 +160,7 @@ class UpstreamItems:
         used: dict[str, UpstreamOffer | None] = {STATUS_URI: None}
         for offer in offers:
             upstream, own = offer.config.name, set[str]()
-            for item in (*offer.catalogue.resources, *offer.catalogue.templates):
+            for item in (*offer.listing.resources, *offer.listing.templates):
                 uri = item.get("uriTemplate", item.get("uri"))
                 if not isinstance(uri, str) or not uri:
                     self._tell(f"{upstream}: a resource is left out: it has no URI.")
@@ -184,7 +186,7 @@ class UpstreamItems:
                     yield key, one
 
     def _resource(self, offer: UpstreamOffer, item: dict[str, JSON], segment: str) -> UpstreamResource:
-        can_complete = "completions" in offer.catalogue.capabilities
+        can_complete = "completions" in offer.listing.capabilities
         return UpstreamResource(
             offer.upstream, self._claims, item, segment=segment, can_complete=can_complete, is_listed=True
         )
@@ -192,7 +194,7 @@ class UpstreamItems:
     def _prompts(self, offers: Sequence[UpstreamOffer], prefixes: Mapping[str, str]) -> Iterator[tuple[ItemKey, _Made]]:
         prompts: dict[ItemKey, tuple[UpstreamOffer, dict[str, JSON]]] = {}
         for offer in offers:
-            for prompt in offer.catalogue.prompts:
+            for prompt in offer.listing.prompts:
                 name = prompt.get("name")
                 if isinstance(name, str) and name:
                     prompts.setdefault(ItemKey("prompt", offer.config.name, name), (offer, prompt))
@@ -262,7 +264,7 @@ def _name_here(tool: Mapping[str, JSON], config: UpstreamConfig) -> str:
 def _path_here(tool: Mapping[str, JSON], offer: UpstreamOffer) -> str:
     """Returns the path of an operation below its upstream, as the upstream tells it; empty to take its name."""
     name = str(tool["name"])
-    return "" if offer.config.rename.get(name) else offer.catalogue.ids.get(name, "")
+    return "" if offer.config.rename.get(name) else offer.listing.ids.get(name, "")
 
 
 def _operation(
@@ -278,7 +280,7 @@ def _operation(
     options: ToolOptions = {"name": name, "category": category, "action": action}
     if _fits(name_there, config.pinned):
         options["pinned"] = True
-    own_policy = _own_policy(tool, offer.catalogue)
+    own_policy = _own_policy(tool, offer.listing)
     if own_policy is not None and config.results is not False:
         options["results"] = merge_policies(config.results, results, own_policy)
     elif config.results is not None:
@@ -304,7 +306,7 @@ def _operation(
 
 def _prompt(offer: UpstreamOffer, seen: SeenUris, prompt: dict[str, JSON], name: str, shown: str) -> RemotePrompt:
     get = functools.partial(_get_prompt, offer.upstream, seen, name)
-    if "completions" not in offer.catalogue.capabilities:
+    if "completions" not in offer.listing.capabilities:
         return RemotePrompt(get, prompt, shown)
     reference = {"type": "ref/prompt", "name": name}
     return RemotePrompt(get, prompt, shown, functools.partial(complete, offer.upstream, reference))
@@ -330,13 +332,13 @@ async def _log_in(upstream: LoginUpstream, arguments: dict[str, JSON], context: 
     return await upstream.log_in(context)
 
 
-def _own_policy(tool: Mapping[str, JSON], catalogue: UpstreamCatalogue) -> ResultPolicy | None:
+def _own_policy(tool: Mapping[str, JSON], listing: UpstreamListing) -> ResultPolicy | None:
     """Returns the policy by which a Delta-MCP server cuts a tool's results; None if it sends them whole.
 
     It would keep the rest under a handle that is unknown here. So it is asked for all, and this server cuts.
     """
     meta = tool.get("_meta")
-    return author_policy(meta) if catalogue.is_ours and isinstance(meta, dict) else None
+    return author_policy(meta) if listing.is_ours and isinstance(meta, dict) else None
 
 
 def _without_result_arguments(tool: dict[str, JSON]) -> dict[str, JSON]:
@@ -379,3 +381,28 @@ async def _get_prompt(
     result = await upstream.forward("prompts/get", params, context, repeatable=True)
     seen.learn(upstream, context.principal, result.fields)
     return result
+
+
+_ONE_CHARS = 2_000
+"""Of the instructions of the only upstream."""
+_LINE_CHARS = 120
+"""Of the instructions of one of several."""
+_ALL_CHARS = 600
+"""Of those of all; some 150 tokens, which hosts put before every conversation."""
+
+
+def gateway_instructions(texts: Mapping[str, str]) -> str | None:
+    """Returns the instructions from those of upstreams by name, in the order of the configuration.
+
+    Those of the only upstream are passed on up to a length. Of several, each has a line, until there is no room.
+    """
+    if len(texts) == 1:
+        text = clean(next(iter(texts.values()))[: 2 * _ONE_CHARS]).strip()
+        return (text if len(text) <= _ONE_CHARS else f"{text[: _ONE_CHARS - 1].rstrip()}…") or None
+    lines: list[str] = []
+    for name, text in texts.items():
+        excerpt = prose.cut(" ".join(clean(text[:_ONE_CHARS]).split()), _LINE_CHARS)
+        line = f"{name}: {excerpt}"
+        if excerpt and sum(map(len, lines)) + len(line) <= _ALL_CHARS:
+            lines.append(line)
+    return "\n".join(["What servers say of themselves:", *lines]) if lines else None

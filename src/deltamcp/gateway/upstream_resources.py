@@ -1,18 +1,24 @@
-"""Resources of upstreams: which upstream has the resource at a URI, listed or not.
+"""Resources of upstreams: which upstream has the resource at a URI, and who is told of its changes.
 
 What an upstream lists is its own before what it mentions in results, and that before what fits its templates. Among
 equals the first upstream of the configuration has the resource. That another one claims it, too, is told.
+
+What a message of a client or of an upstream causes here takes as many steps as it has URIs; nothing is searched.
 """
 
+import asyncio
+import contextlib
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from deltamcp.catalog.mount import Mount
-from deltamcp.catalog.remote_items import RemoteResource
+from deltamcp.catalog.catalog import Mount
+from deltamcp.catalog.items.remote_items import RemoteResource
 from deltamcp.catalog.view import View
 from deltamcp.context import Context
+from deltamcp.errors import DeltaError, PeerError
+from deltamcp.runtime.change_hub import Change, ChangeHub, OwnChange
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import JSON, LOCAL, Principal, RawResult
 from deltamcp.work import Work, WorkLimitError
@@ -226,3 +232,273 @@ async def complete(
     if arguments:
         params["context"] = {"arguments": arguments}
     return await upstream.forward("completion/complete", params, context, repeatable=True)
+
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 300.0
+"""Between attempts to subscribe at an upstream that cannot be reached."""
+_WATCH_STEPS, _STEPS_PER_URI = 20_000, 200
+"""The steps of looking for templates that fit the URIs of one request: so many, and so many more for each URI."""
+_URI_STEPS = 10_000
+"""The steps for one URI, some 5 ms; the event loop serves others after each."""
+_REQUESTS_AT_ONCE = 4
+"""The subscriptions that an upstream is asked for, or asked to end, at the same time."""
+
+
+Find = Callable[[str, Principal, Work], UpstreamResource | None]
+
+
+class _Watch(NamedTuple):
+    """A resource that a principal watches, by its URI here."""
+
+    owner: str
+    uri: str
+
+
+class _Place(NamedTuple):
+    """Where a resource is: at an upstream, for whoever's login it is there."""
+
+    upstream: Upstream
+    owner: str
+    uri: str
+    """The URI that the upstream has."""
+
+
+class _Watched:
+    """The clients of a principal that watch a resource, and the place of that."""
+
+    __slots__ = ("count", "place", "principal")
+
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+        self.count = 0
+        self.place: _Place | None = None
+
+
+class ResourceSubscriptions:
+    """Subscribes at upstreams to what clients watch, and passes their notices to those clients."""
+
+    def __init__(
+        self, hub: ChangeHub, find: Find, publish: Callable[[Change], None], *, tells_principals_apart: bool = False
+    ) -> None:
+        """
+        Args:
+            find: Returns the resource of an upstream that a principal sees at a URI.
+            publish: Notifies the clients that watch a URI.
+            tells_principals_apart: Whether the same URI may be another resource for another principal; else all watch
+                as the local user does.
+        """
+        self._hub = hub
+        self._find = find
+        self._publish = publish
+        self._tells_principals_apart = tells_principals_apart
+        self._watched: dict[_Watch, _Watched] = {}
+        self._watches: dict[_Place, dict[_Watch, None]] = {}
+        """What is watched at each place."""
+        self._unplaced: dict[str, dict[_Watch, None]] = {}
+        """By owner, what is watched and is nowhere."""
+        self._due: dict[_Watch, Work] = {}
+        """What may have to be subscribed to or given up, with the steps that are left of what was asked at once."""
+        self._received: deque[tuple[Principal, Collection[str], bool]] = deque()
+        """What clients began or ceased to watch, and that was not counted yet."""
+        self._is_due = asyncio.Event()
+        self._subscribers: dict[Upstream, _Subscriber] = {}
+        self._follower: asyncio.Task[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Follows what clients watch."""
+        self._hub.on_watch = self._receive_watches
+        self._follower = asyncio.get_running_loop().create_task(self._follow())
+        try:
+            yield
+        finally:
+            self._follower.cancel()
+            await asyncio.gather(
+                self._follower, *(one.close() for one in self._subscribers.values()), return_exceptions=True
+            )
+
+    def receive(self, upstream: Upstream, principal: Principal, uri: str) -> None:
+        """Passes on that a resource has changed that an upstream has for the login of a principal."""
+        for watch in self._watches.get(_Place(upstream, principal.owner, uri), ()):
+            self._publish(OwnChange(*watch) if self._tells_principals_apart else watch.uri)
+
+    def look_again(self, owner: str | None = None) -> None:
+        """Looks for what is watched and was nowhere, because the lists of an owner have changed, or those of all."""
+        owners = list(self._unplaced) if owner is None else [owner]
+        for one in owners:
+            watches = self._unplaced.get(one, {})
+            work = Work(_WATCH_STEPS + _STEPS_PER_URI * len(watches))
+            for watch in watches:
+                self._due.setdefault(watch, work)
+        self._is_due.set()
+
+    def _receive_watches(self, principal: Principal, uris: Collection[str], is_watched: bool) -> None:
+        self._received.append((principal if self._tells_principals_apart else LOCAL, uris, is_watched))
+        self._is_due.set()
+
+    async def _count_received(self) -> None:
+        """Counts what clients watch, before anything is done about it: many come and leave at once."""
+        while self._received:
+            principal, uris, is_watched = self._received.popleft()
+            self._count(principal, uris, is_watched)
+            await asyncio.sleep(0)
+
+    def _count(self, principal: Principal, uris: Collection[str], is_watched: bool) -> None:
+        owner, work = principal.owner, Work(_WATCH_STEPS + _STEPS_PER_URI * len(uris))
+        for uri in uris:
+            watch = _Watch(owner, uri)
+            watched = self._watched.get(watch)
+            if watched is None:
+                watched = self._watched[watch] = _Watched(principal)
+            watched.count += 1 if is_watched else -1
+            if watched.count == is_watched:  # the first one, or none any more
+                self._due[watch] = work
+
+    async def _follow(self) -> None:
+        while True:
+            await self._is_due.wait()
+            self._is_due.clear()
+            while self._received or self._due:
+                await self._count_received()
+                if self._due:
+                    watch = next(iter(self._due))
+                    self._settle(watch, self._due.pop(watch))
+                    await asyncio.sleep(0)
+
+    def _settle(self, watch: _Watch, work: Work) -> None:
+        watched = self._watched[watch]
+        if not watched.count:
+            del self._watched[watch]
+            self._give_up(watch, watched)
+        elif watched.place is None:
+            resource = self._look(watch, watched.principal, work)
+            if resource is None:
+                self._unplaced.setdefault(watch.owner, {})[watch] = None
+                return
+            self._forget_unplaced(watch)
+            upstream = resource.upstream
+            login = upstream.login_of(watched.principal)
+            place = watched.place = _Place(upstream, login.owner, resource.uri_there(watch.uri))
+            watches = self._watches.setdefault(place, {})
+            watches[watch] = None
+            if len(watches) == 1:
+                self._subscriber(upstream).want(place, login)
+
+    def _look(self, watch: _Watch, principal: Principal, work: Work) -> UpstreamResource | None:
+        own = Work(min(_URI_STEPS, work.left))
+        try:
+            return self._find(watch.uri, principal, own)
+        except WorkLimitError:
+            logger.info("changes of %s are not noticed: too many templates fit it", watch.uri[:200])
+            return None
+        finally:
+            with contextlib.suppress(WorkLimitError):
+                work.spend(min(_URI_STEPS, work.left) - own.left)
+
+    def _give_up(self, watch: _Watch, watched: _Watched) -> None:
+        self._forget_unplaced(watch)
+        place = watched.place
+        if place is None:
+            return
+        watches = self._watches[place]
+        del watches[watch]
+        if not watches:
+            del self._watches[place]
+            self._subscriber(place.upstream).give_up(place)
+
+    def _forget_unplaced(self, watch: _Watch) -> None:
+        watches = self._unplaced.get(watch.owner)
+        if watches is not None:
+            watches.pop(watch, None)
+            if not watches:
+                del self._unplaced[watch.owner]
+
+    def _subscriber(self, upstream: Upstream) -> "_Subscriber":
+        subscriber = self._subscribers.get(upstream)
+        if subscriber is None:
+            subscriber = self._subscribers[upstream] = _Subscriber(upstream)
+        return subscriber
+
+
+class _Subscriber:
+    """Has an upstream notify of what is wanted, and of nothing else, with few requests at once."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._logins: dict[_Place, Principal] = {}
+        """Whose login subscribes to what is wanted."""
+        self._held: dict[_Place, Principal] = {}
+        """What the upstream was asked to notify of."""
+        self._due: dict[_Place, None] = {}
+        self._asked: set[_Place] = set()
+        """What the upstream is asked about at the moment."""
+        self._failed: dict[_Place, None] = {}
+        """What the upstream could not be asked for, and is asked for again."""
+        self._pause = _FIRST_PAUSE
+        self._retry: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def want(self, place: _Place, login: Principal) -> None:
+        self._logins[place] = login
+        self._put(place)
+
+    def give_up(self, place: _Place) -> None:
+        del self._logins[place]
+        self._put(place)
+
+    async def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _put(self, place: _Place) -> None:
+        self._failed.pop(place, None)
+        self._due[place] = None
+        if len(self._tasks) < _REQUESTS_AT_ONCE:
+            task = asyncio.get_running_loop().create_task(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self) -> None:
+        while self._due:
+            place = next(iter(self._due))
+            del self._due[place]
+            if place not in self._asked:
+                self._asked.add(place)
+                await self._settle(place)
+                self._asked.discard(place)
+                if (place in self._logins) != (place in self._held) and place not in self._failed:
+                    self._due[place] = None  # clients have changed their minds meanwhile
+            await asyncio.sleep(0)
+
+    async def _settle(self, place: _Place) -> None:
+        """Subscribes, or ends a subscription; again and again if the upstream cannot be reached: clients rely on it."""
+        login, holder = self._logins.get(place), self._held.get(place)
+        try:
+            if login is not None and holder is None:
+                self._held[place] = login
+                await self._upstream.subscribe(place.uri, login)
+                self._pause = _FIRST_PAUSE
+            elif login is None and holder is not None:
+                del self._held[place]
+                await self._upstream.unsubscribe(place.uri, holder)
+        except DeltaError as error:
+            word = "does not notify" if holder is None else "still notifies"
+            logger.info("%s %s of changes of %s: %s", self._upstream.name, word, place.uri[:200], error)
+            if holder is None and not isinstance(error, PeerError):  # else it refuses
+                self._held.pop(place, None)
+                self._fail(place)
+
+    def _fail(self, place: _Place) -> None:
+        if place in self._logins:
+            self._failed[place] = None
+            if self._retry is None:
+                self._retry = asyncio.get_running_loop().call_later(self._pause, self._try_again)
+                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        for place in list(self._failed):
+            self._put(place)

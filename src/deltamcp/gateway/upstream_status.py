@@ -4,12 +4,12 @@ import datetime
 import re
 from collections.abc import Callable, Collection
 
-from deltamcp.catalog.remote_items import RemoteResource
+from deltamcp.catalog.items.remote_items import RemoteResource
 from deltamcp.context import Context
 from deltamcp.runtime.figures import Key
+from deltamcp.upstreams.listing import UpstreamListing
+from deltamcp.upstreams.state import Phase, UpstreamState
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
-from deltamcp.upstreams.upstream_state import Phase, UpstreamState
 from deltamcp.values import ANONYMOUS, JSON, LOCAL, Principal, RawResult
 from deltamcp.wire import jsonrpc
 
@@ -28,7 +28,7 @@ _LIST_ITEM: dict[str, JSON] = {
 
 def status_resource(
     upstreams: Collection[Upstream],
-    known: Callable[[str, Principal], UpstreamCatalogue | None],
+    known: Callable[[str, Principal], UpstreamListing | None],
     conflicts: Callable[[Upstream, Principal], list[str]],
 ) -> RemoteResource:
     """Returns the resource that tells the states of upstreams, as the caller may know them; to read it starts none.
@@ -52,14 +52,14 @@ def status_resource(
 
 
 def usability_notice(
-    upstream: Upstream, catalogue: UpstreamCatalogue | None, fault: str, principal: Principal, log_in: str
+    upstream: Upstream, listing: UpstreamListing | None, fault: str, principal: Principal, log_in: str
 ) -> str:
     """Says in a few words why an upstream cannot be used by a principal now; empty if it can, as far as is known.
 
     Only the local user is told what a server wrote or where it is.
 
     Args:
-        catalogue: What it is known to list to the principal.
+        catalog: What it is known to list to the principal.
         fault: Why it could not be asked for that.
         log_in: The name of the tool by which users log in there.
     """
@@ -72,14 +72,14 @@ def usability_notice(
     if has_failed:
         what = "needs a login" if state.wants_login else "not running"
         return f"{what}: {_short(state.last_reason)}" if is_operator and state.last_reason else f"{what}{_ASK_LOG}"
-    fault = fault or ("" if catalogue is None else catalogue.faults.get("tools", ""))
+    fault = fault or ("" if listing is None else listing.faults.get("tools", ""))
     if fault:
         return (
             f"does not list its tools: {upstream.secrets.redact(fault)}"
             if is_operator
             else f"does not list its tools{_ASK_LOG}"
         )
-    return STARTING if catalogue is None and state.phase is not Phase.CLOSED else ""
+    return STARTING if listing is None and state.phase is not Phase.CLOSED else ""
 
 
 def _short(reason: str) -> str:
@@ -90,7 +90,7 @@ def _short(reason: str) -> str:
     return f"{found[1]}{', ' if reason[found.end() :] else ''}{reason[found.end() :]}"
 
 
-def _describe(state: UpstreamState, catalogue: UpstreamCatalogue | None, is_operator: bool) -> dict[str, JSON]:
+def _describe(state: UpstreamState, listing: UpstreamListing | None, is_operator: bool) -> dict[str, JSON]:
     """Returns a state for whoever may read resources: without the number of the process.
 
     What a server wrote to its stderr, or an address, is for the user who started the gateway.
@@ -110,10 +110,10 @@ def _describe(state: UpstreamState, catalogue: UpstreamCatalogue | None, is_oper
         described["retryAt"] = _time(state.retry_at)
     if state.last_error is not None:
         described["lastError"] = state.last_error if is_operator else _ERROR_FOR_OTHERS
-    if catalogue is not None and catalogue.left_out:
-        described["leftOut"] = {**catalogue.left_out}
-    if catalogue is not None and catalogue.faults:
-        described["notListed"] = {**catalogue.faults} if is_operator else [*catalogue.faults]
+    if listing is not None and listing.left_out:
+        described["leftOut"] = {**listing.left_out}
+    if listing is not None and listing.faults:
+        described["notListed"] = {**listing.faults} if is_operator else [*listing.faults]
     return described
 
 

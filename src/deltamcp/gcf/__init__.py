@@ -4,30 +4,30 @@
 for a text or a value that is wrong.
 """
 
-from deltamcp.gcf.errors import GcfError
 from deltamcp.gcf.generic.decoder import decode_generic
-from deltamcp.gcf.generic.encoder import encode_generic
-from deltamcp.gcf.generic.groups import encode_generic_grouped
-from deltamcp.gcf.generic.stream import GenericStreamEncoder
+from deltamcp.gcf.generic.encoder import GenericStreamEncoder, encode_generic
+from deltamcp.gcf.generic.table import encode_generic_grouped
 from deltamcp.gcf.graph.decoder import decode
-from deltamcp.gcf.graph.delta import apply_delta, diff
-from deltamcp.gcf.graph.delta_codec import decode_delta, encode_delta
-from deltamcp.gcf.graph.encoder import encode, encode_with_session
-from deltamcp.gcf.graph.model import DeltaPayload, Edge, Payload, Symbol
-from deltamcp.gcf.graph.session import ReaderSession, Session
-from deltamcp.gcf.graph.stream import StreamEncoder
-from deltamcp.gcf.header import Dialect, Kind, kind_of
-from deltamcp.gcf.keyed.codec import (
+from deltamcp.gcf.graph.delta import apply_delta, decode_delta, diff, encode_delta
+from deltamcp.gcf.graph.encoder import StreamEncoder, encode, encode_with_session
+from deltamcp.gcf.graph.model import DeltaPayload, Edge, Payload, ReaderSession, Session, Symbol
+from deltamcp.gcf.header import Dialect, Kind, Unchanged, decode_unchanged, encode_unchanged, kind_of
+from deltamcp.gcf.keyed_deltas import (
+    DEFAULT_REANCHOR_N,
+    GenericDeltaSession,
+    Reanchor,
     decode_generic_delta,
     decode_generic_full,
+    diff_generic_sets,
     encode_generic_delta,
     encode_generic_full,
+    fixed_n,
+    size_guard,
+    verify_generic_delta,
 )
-from deltamcp.gcf.keyed.delta import diff_generic_sets, verify_generic_delta
-from deltamcp.gcf.keyed.model import GenericDelta, GenericSet
-from deltamcp.gcf.keyed.session import DEFAULT_REANCHOR_N, GenericDeltaSession, Reanchor, fixed_n, size_guard
+from deltamcp.gcf.keyed_set import GenericDelta, GenericSet
 from deltamcp.gcf.roots import generic_pack_root, pack_root, root_matches, short_root
-from deltamcp.gcf.unchanged import Unchanged, decode_unchanged, encode_unchanged
+from deltamcp.gcf.scalars import GcfError
 
 __all__ = [
     "DEFAULT_REANCHOR_N",

@@ -1,12 +1,13 @@
-"""The header line of a GCF text: parses and writes it, and derives the kind of the text from it (SPEC 3)."""
+"""The header line of a GCF text, and the `unchanged` answer, which is only a header (SPEC 10.3)."""
 
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-from deltamcp.gcf.errors import GcfError
+from deltamcp.gcf.scalars import GcfError
 
 Dialect: TypeAlias = Literal["v1", "v3"]
 """`v1` is the first wire format, whose header has no profile; `v3` is the current one."""
@@ -35,33 +36,33 @@ _COUNT = re.compile(r"0|[1-9][0-9]{0,17}").fullmatch
 
 
 def check_token(name: str, text: str) -> str:
-    """Return `text` if it can stand between two spaces; headers and graph lines have no escapes (SPEC 4)."""
+    """Returns `text` if it can stand between two spaces; headers and graph lines have no escapes (SPEC 4)."""
     if not _TOKEN(text):
         raise GcfError("invalid_token", f"{name} must be printable ASCII without spaces, and not empty: {text!a:.80}")
     return text
 
 
 def check_count(name: str, number: int) -> int:
-    """Return `number` if it is a valid count."""
+    """Returns `number` if it is a valid count."""
     if type(number) is not int or not 0 <= number < 10**18:
         raise GcfError("invalid_count", f"{name} must be a whole number from 0: {number!a:.80}")
     return number
 
 
 def parse_count(name: str, text: str) -> int:
-    """Parse a count."""
+    """Parses a count."""
     if not _COUNT(text):
         raise GcfError("invalid_count", f"{name} is not a count: {text!a:.80}")
     return int(text)
 
 
 def write_header(pairs: Iterable[tuple[str, object]]) -> str:
-    """Return the header line with these fields, without a line end."""
+    """Returns the header line with these fields, without a line end."""
     return " ".join(["GCF", *(f"{name}={check_token(name, str(value))}" for name, value in pairs)])
 
 
 def savings(delta_tokens: int, full_tokens: int) -> str:
-    """Return the tokens that a delta saves, in percent of the full text; negative if it costs more.
+    """Returns the tokens that a delta saves, in percent of the full text; negative if it costs more.
 
     The exact quotient is rounded half to even.
     """
@@ -71,7 +72,7 @@ def savings(delta_tokens: int, full_tokens: int) -> str:
 
 
 def parse_header(line: str) -> dict[str, str]:
-    """Parse the fields of a header line. A header without a profile is in the v1 dialect, and always has a tool."""
+    """Parses the fields of a header line. A header without a profile is in the v1 dialect, and always has a tool."""
     word, *pairs = line.split(" ")
     if word != "GCF":
         raise GcfError("missing_header", "the text does not begin with GCF", line=1)
@@ -91,7 +92,7 @@ def parse_header(line: str) -> dict[str, str]:
 
 
 def open_text(text: str, *kinds: Kind) -> tuple[dict[str, str], Iterator[tuple[int, str]]]:
-    """Return the header's fields, and the numbered lines that follow it, without blank lines and comments.
+    """Returns the header's fields, and the numbered lines that follow it, without blank lines and comments.
 
     Raises:
         GcfError: the text is none of these kinds.
@@ -107,7 +108,7 @@ def open_text(text: str, *kinds: Kind) -> tuple[dict[str, str], Iterator[tuple[i
 
 @contextmanager
 def errors_at_line(number: int) -> Iterator[None]:
-    """Add this line's number to a `GcfError` that the body raises."""
+    """Adds this line's number to a `GcfError` that the body raises."""
     try:
         yield
     except GcfError as fault:
@@ -116,7 +117,7 @@ def errors_at_line(number: int) -> Iterator[None]:
 
 
 def kind_of(text: str) -> Kind:
-    """Return the kind of a text, which its header tells.
+    """Returns the kind of a text, which its header tells.
 
     Raises:
         GcfError: the text has no header.
@@ -144,3 +145,49 @@ def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
         if end < 0:
             return
         start, number = end + 1, number + 1
+
+
+_COUNT_FIELDS = {"graph": "symbols", "generic": "count"}
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The contents with this root have not changed. `count` is the number of their symbols or rows."""
+
+    pack_root: str
+    count: int
+    tool: str = ""
+    profile: Literal["graph", "generic"] = "graph"
+
+
+def encode_unchanged(answer: Unchanged, *, dialect: Dialect = "v3") -> str:
+    """Encodes the answer. The v1 dialect writes it without a header, and has none for keyed sets."""
+    count = check_count("count", answer.count)
+    if dialect == "v1":
+        if answer.profile != "graph":
+            raise GcfError("unknown_profile", "the v1 dialect has no generic deltas")
+        return f"{V1_UNCHANGED_PREFIX}{check_token('pack_root', answer.pack_root)} symbols={count}\n"
+    pairs: list[tuple[str, object]] = [("profile", answer.profile)]
+    if answer.tool:
+        pairs.append(("tool", answer.tool))
+    pairs += [("unchanged", "true"), ("pack_root", answer.pack_root), (_COUNT_FIELDS[answer.profile], count)]
+    return write_header(pairs) + "\n"
+
+
+def decode_unchanged(text: str) -> Unchanged:
+    """Decodes an `unchanged` answer of either dialect."""
+    if text.startswith(V1_UNCHANGED_PREFIX):
+        words = text.rstrip("\r\n").split(" ")
+        if len(words) != 3 or not words[2].startswith("symbols="):
+            raise GcfError("malformed_header_field", f"{text!a:.80}", line=1)
+        root = check_token("pack_root", words[1].removeprefix("pack_root="))
+        return Unchanged(root, parse_count("symbols", words[2].removeprefix("symbols=")))
+    header, lines = open_text(text, "graph-unchanged", "generic-unchanged")
+    for number, _ in lines:
+        raise GcfError("trailing_characters", "an unchanged answer has no lines after its header", line=number)
+    profile: Literal["graph", "generic"] = "generic" if header.get("profile") == "generic" else "graph"
+    if not header.keys() >= {"pack_root", count_field := _COUNT_FIELDS[profile]}:
+        raise GcfError("malformed_header_field", f"pack_root or {count_field} is missing", line=1)
+    return Unchanged(
+        header["pack_root"], parse_count(count_field, header[count_field]), header.get("tool", ""), profile
+    )

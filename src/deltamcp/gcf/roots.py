@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterable
 from hashlib import sha256
 
-from deltamcp.gcf.errors import GcfError
 from deltamcp.gcf.graph.model import SHORT_KINDS, Edge, Symbol, resolve_edges
-from deltamcp.gcf.keyed.model import GenericSet
-from deltamcp.gcf.scalars import format_number
+from deltamcp.gcf.keyed_set import GenericSet
+from deltamcp.gcf.scalars import GcfError, format_number
 
 ALGORITHM = "sha256:"
 MIN_DIGITS = 8
@@ -17,7 +16,7 @@ _HEX = re.compile(rf"(?:{ALGORITHM})?([0-9a-f]{{{MIN_DIGITS},64}})").fullmatch
 
 
 def pack_root(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> str:
-    """Return the root of a pack, whatever the order of its symbols and edges.
+    """Returns the root of a pack, whatever the order of its symbols and edges.
 
     Scores count as printed, in two decimals, so that a reader of the text computes the same root. Edges that end
     outside of the pack do not count, because they are not printed. No root includes the status of an edge (SPEC 10.2).
@@ -26,7 +25,7 @@ def pack_root(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> str:
 
 
 def pack_records(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> bytes:
-    """Return the bytes whose digest is the pack's root."""
+    """Returns the bytes whose digest is the pack's root."""
     symbols = tuple(symbols)
     nodes = [
         _record(
@@ -44,7 +43,7 @@ def pack_records(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> bytes:
 
 
 def generic_pack_root(rows: GenericSet) -> str:
-    """Return the root of a keyed set, whatever the order of its rows and fields.
+    """Returns the root of a keyed set, whatever the order of its rows and fields.
 
     Integers count to their last digit. An absent cell counts as `~` and a null as `-`, so that they differ. The
     reference implementation takes both for `-`: its roots are the same wherever every row has every field.
@@ -58,14 +57,14 @@ def generic_pack_root(rows: GenericSet) -> str:
 
 
 def short_root(root: str, digits: int = SHORT_DIGITS) -> str:
-    """Return the first digits of a root: 12 digits cost 7 tokens, the full root 39 (measured, o200k)."""
+    """Returns the first digits of a root: 12 digits cost 7 tokens, the full root 39 (measured, o200k)."""
     if digits < MIN_DIGITS:
         raise ValueError(f"a root has at least {MIN_DIGITS} digits")
     return root.removeprefix(ALGORITHM)[:digits]
 
 
 def root_matches(root: str, written: str) -> bool:
-    """Return whether `written`, a full root or its first digits (at least 8), is this root."""
+    """Returns whether `written`, a full root or its first digits (at least 8), is this root."""
     found = _HEX(written)
     return written == root or (found is not None and root.removeprefix(ALGORITHM).startswith(found[1]))
 

@@ -1,6 +1,8 @@
-"""Finds and reads the servers that hosts' configuration files list."""
+"""Finds and reads the servers that hosts' configuration files list, in one shape, with their variables."""
 
 import json
+import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -11,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.hosts.entries import normalize_entry, to_text
 from deltamcp.hosts.hosts import (
     HOST_FILES,
     MCP_SERVERS_KEY,
@@ -23,8 +24,167 @@ from deltamcp.hosts.hosts import (
     relative_path,
 )
 from deltamcp.hosts.jsonc_edit import strip_comments
-from deltamcp.hosts.variables import VariableExpander
+from deltamcp.runtime.secrets import load_secret
 from deltamcp.values import JSON
+
+
+def normalize_entry(raw: Any) -> dict[str, Any]:
+    """Returns `command`, `args`, `env` and `cwd`, or `url`, `headers` and `type`, of an entry in any host's format.
+
+    Raises:
+        ConfigurationError: this is not an entry; the text is the end of a sentence.
+    """
+    if not isinstance(raw, dict):
+        raise ConfigurationError("it is not an object")
+    command: Any = raw.get("command")
+    args = raw.get("args")
+    if isinstance(command, dict):  # Zed's older form
+        raw = {**raw, **command}
+        command, args = command.get("path"), command.get("args")
+    elif isinstance(command, list):  # OpenCode's
+        command, args = (command[0] if command else None), [*command[1:], *(args or ())]
+    if command:
+        if "envFile" in raw:
+            raise ConfigurationError("it reads variables from an envFile, which only its host does")
+        variables = _check_list(raw.get("env_vars"), "env_vars")
+        inherited = {name: f"${{{name}}}" for name in variables if isinstance(name, str)}
+        entry: dict[str, Any] = {
+            "command": to_text(command, "command"),
+            "args": [to_text(word, "args") for word in _check_list(args, "args")],
+            "env": inherited | _text_map(raw, "environment") | _text_map(raw, "env"),
+        }
+        return entry | ({"cwd": to_text(raw["cwd"], "cwd")} if raw.get("cwd") else {})
+    url = next((raw[key] for key in ("url", "httpUrl", "serverUrl") if raw.get(key)), None)
+    if url is None:
+        raise ConfigurationError("it has neither a command nor a url")
+    headers = _text_map(raw, "headers") | _text_map(raw, "http_headers")
+    headers |= {name: f"${{{variable}}}" for name, variable in _text_map(raw, "env_http_headers").items()}
+    if raw.get("bearer_token_env_var"):
+        headers["Authorization"] = f"Bearer ${{{to_text(raw['bearer_token_env_var'], 'bearer_token_env_var')}}}"
+    entry = {"url": to_text(url, "url"), "headers": headers}
+    # The client detects the transports that need not be named.
+    kind = raw.get("type", raw.get("transport"))
+    return {**entry, "type": kind} if kind in ("sse", "mcp-lite") else entry
+
+
+def _check_list(value: JSON, key: str) -> list[JSON]:
+    if value is not None and not isinstance(value, list):
+        raise ConfigurationError(f"its {key} are not a list")
+    return value or []
+
+
+def _text_map(raw: dict[str, JSON], key: str) -> dict[str, str]:
+    value = raw.get(key) or {}
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"its {key} is not an object")
+    return {to_text(name, key): to_text(text, key) for name, text in value.items() if text is not None}
+
+
+def to_text(value: JSON, key: str) -> str:
+    """Converts a scalar to text, without lone surrogates, which JSON can hold but which cannot be printed."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        raise ConfigurationError(f"its {key} has something that is not a text")
+    return str(value).encode(errors="replace").decode()
+
+
+_KEYRING, _INPUT = "keyring:", "input:"
+"""What stands before the name of a secret in the user's keyring, and of what VS Code asks its user for."""
+# `${NAME}` in all hosts, `{env:NAME}` in OpenCode, `$NAME` as a whole value in Gemini CLI.
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}|\{env:([^{}]*)\}|^\$([A-Za-z_]\w*)$")
+
+
+class Reference(NamedTuple):
+    """A variable in a text of an entry."""
+
+    name: str
+    text: str
+    """The reference as the host writes it."""
+
+
+def find_references(value: Any) -> list[Reference]:
+    """Returns the variables that all texts of a value refer to."""
+    if isinstance(value, dict):
+        return [reference for item in value.values() for reference in find_references(item)]
+    if isinstance(value, list):
+        return [reference for item in value for reference in find_references(item)]
+    return [Reference(_read_name(match)[0], match[0]) for match in _VARIABLE.finditer(value)]
+
+
+def _read_name(match: re.Match[str]) -> tuple[str, str | None]:
+    """Returns the name of a variable, and its default if the reference has one."""
+    name, is_default, default = (match[1] or match[2] or match[3] or "").partition(":-")
+    return name.removeprefix("env:"), default if is_default else None
+
+
+class VariableExpander:
+    """Expands variables, and collects the names of those that have no value."""
+
+    def __init__(self, machine: Machine, workspace: Path) -> None:
+        self.machine = machine
+        self.workspace = workspace
+        self._missing: dict[str, None] = {}
+        self.filled: dict[str, str] = {}
+        """The values of variables and secrets that were filled in, by their names."""
+        self._builtin_values = {
+            "workspaceFolder": str(workspace),
+            "workspaceFolderBasename": workspace.name,
+            "userHome": str(machine.home),
+            "cwd": str(machine.cwd),
+            "pathSeparator": os.sep,
+            "/": os.sep,
+        }
+
+    @property
+    def missing_text(self) -> str | None:
+        """Says which variables have no value, as the end of a sentence; None if all have one."""
+        if not self._missing:
+            return None
+        secrets = [name.removeprefix(_KEYRING) for name in self._missing if name.startswith(_KEYRING)]
+        inputs = [name.removeprefix(_INPUT) for name in self._missing if name.startswith(_INPUT)]
+        variables = [name for name in self._missing if not name.startswith((_INPUT, _KEYRING))]
+        needed = []
+        if secrets:
+            store = f"`delta-mcp secret set {secrets[0]}` puts it there"
+            needed.append(f"the secret {', '.join(secrets)}, which your keyring does not have ({store})")
+        if inputs:
+            store = f"`delta-mcp secret set {inputs[0]}` stores it for us"
+            needed.append(f"the input {', '.join(inputs)}, which its host asks for ({store})")
+        if variables:
+            needed.append(f"the variable {', '.join(variables)}, which is not set")
+        return f"it needs {' and '.join(needed)}"
+
+    def expand(self, value: Any) -> Any:
+        """Returns the value with the variables in all its texts expanded."""
+        if isinstance(value, dict):
+            return {name: self.expand(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.expand(item) for item in value]
+        if value == "~" or value.startswith(("~/", "~\\")):
+            value = f"{self.machine.home}{value[1:]}"
+        return _VARIABLE.sub(self._expand_match, value)
+
+    def _expand_match(self, match: re.Match[str]) -> str:
+        name, default = _read_name(match)
+        if name in self._builtin_values:
+            return self._builtin_values[name]
+        value = self._find(name)
+        if value is not None:
+            self.filled[name] = value
+            return value
+        if default is None:
+            self._missing[name[:100]] = None
+            return match[0]
+        return default
+
+    def _find(self, name: str) -> str | None:
+        """Returns the value of a variable or a secret; None if there is none."""
+        for prefix in (_KEYRING, _INPUT):
+            if name.startswith(prefix):
+                return load_secret(name.removeprefix(prefix))
+        return self.machine.environment.get(name)
+
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 """The largest file that is read. Claude Code's file also holds histories and grows to some megabytes."""

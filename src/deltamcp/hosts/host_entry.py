@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deltamcp.hosts.entries import normalize_entry
-from deltamcp.hosts.variables import find_references
+from deltamcp.hosts.files import find_references, normalize_entry
 
 PROGRAM = "delta-mcp"
 _TYPES: Mapping[str, str] = {

@@ -34,13 +34,15 @@ from deltamcp.hosts.installation import (
 )
 from deltamcp.hosts.installed_gateway import gateway_path, make_files, read_file, servers_path
 from deltamcp.hosts.movable_servers import (
+    PermissionRule,
     Restrictions,
     approval_keys,
+    denied_tools,
+    find_rules,
     may_need_login,
     read_restrictions,
     reason_to_stay,
 )
-from deltamcp.hosts.permission_rules import PermissionRule, denied_tools, find_rules
 from deltamcp.values import JSON
 
 ENTRY_NAME, PROJECT_ENTRY_NAME, LOCAL_ENTRY_NAME = "delta-mcp", "delta-mcp-project", "delta-mcp-local"

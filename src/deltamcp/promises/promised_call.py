@@ -5,7 +5,7 @@ import hashlib
 import msgspec
 from msgspec import Struct
 
-from deltamcp.delivery.call_policy import ResultOverride
+from deltamcp.delivery.delivery import ResultOverride
 from deltamcp.results.policy import RequestPolicy
 from deltamcp.values import ANONYMOUS, JSON, LOCAL, Caller, Era, Principal, ResultShape, Surface, Terms
 

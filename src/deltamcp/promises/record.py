@@ -1,9 +1,12 @@
-"""The record of a promise, the table of its states, and its changes: functions that return the next record or None.
+"""The record of a promise: its token, the table of its states, and its changes as functions that return the next one.
 
 The store has the record under the key of the promise. What it does not have lies beside it: the call
 (`promised_call.py`) until the call ends, and its outcome (`stored_outcome.py`) from then on.
 """
 
+import hashlib
+import re
+import secrets
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -260,3 +263,26 @@ def is_run(record: PromiseRecord, attempt: int) -> bool:
 def _extend(record: PromiseRecord, until: float) -> PromiseRecord:
     """What a client was told of the expiry stays true: it moves later only."""
     return replace(record, expires_at=max(record.expires_at, min(until, record.latest_expiry)))
+
+
+_PREFIX = "prom_"
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Crockford's base 32 in one case, which models copy reliably."""
+_COUNT = 26
+_TOKEN = re.compile(f"{_PREFIX}[{_DIGITS}]{{{_COUNT}}}")
+_SHOWN_DIGITS = 8
+
+
+def make_token() -> str:
+    """Returns a new token: 130 random bits, and nothing that says more of the promise."""
+    return _PREFIX + "".join(secrets.choice(_DIGITS) for _ in range(_COUNT))
+
+
+def key_of(token: str) -> str | None:
+    """Returns the key of a token, which does not reveal the token; None for a text that is no token."""
+    return hashlib.sha256(token.encode()).hexdigest() if _TOKEN.fullmatch(token) else None
+
+
+def shown_key(key: str) -> str:
+    """Returns what logs show of a key."""
+    return key[:_SHOWN_DIGITS]

@@ -1,38 +1,44 @@
-"""Truncates a tool result of several content blocks to its token budget: texts are cut, other blocks stay whole."""
+"""Tool results of several content blocks: counts their tokens, and cuts them to a budget.
+
+Texts count, those of embedded resources too, and structured content as compact JSON. Structured content that says what
+the text says counts once, because hosts show one of the two. Images, sound and links do not count.
+"""
 
 from itertools import accumulate
+from typing import Any
 
-from msgspec import UNSET, to_builtins
+from msgspec import UNSET, DecodeError, to_builtins
 from msgspec.structs import replace
 
+from deltamcp import tokens
 from deltamcp.results.budget import find_largest
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.shown_result import is_linked
-from deltamcp.values import JSON, Content, EmbeddedResource, ResourceLink, Text, TextResource, ToolResult
+from deltamcp.values import JSON, Content, EmbeddedResource, RawResult, ResourceLink, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work
 
 
 def encode_blocks(result: ToolResult) -> bytes:
-    """Encode the content and structured content of a result as JSON, in the form MCP gives them."""
+    """Encodes the content and structured content of a result as JSON, in the form MCP gives them."""
     structured = {} if result.structured is UNSET else {"structuredContent": result.structured}
     return jsonrpc.encode({"content": result.content, **structured})
 
 
 def visible_texts(result: ToolResult) -> list[str]:
-    """Return every text of a result that a host may show to the model."""
+    """Returns every text of a result that a host may show to the model."""
     texts = [_block_text(block) for block in result.content]
     return texts if result.structured is UNSET else [*texts, jsonrpc.encode(result.structured).decode()]
 
 
 def texts_of(result: ToolResult) -> list[str]:
-    """Return the texts of a result's blocks of text."""
+    """Returns the texts of a result's blocks of text."""
     return [_block_text(block) for block in result.content if _is_text(block)]
 
 
 def others_of(result: ToolResult) -> list[Content]:
-    """Return the blocks of a result that are no text."""
+    """Returns the blocks of a result that are no text."""
     return [block for block in result.content if not _is_text(block)]
 
 
@@ -45,12 +51,12 @@ def fits(result: ToolResult, policy: ResolvedPolicy, work: Work) -> bool:
 
 
 def cost(result: ToolResult, policy: ResolvedPolicy, work: Work) -> int:
-    """Return the tokens of everything that a host may show of a result."""
+    """Returns the tokens of everything that a host may show of a result."""
     return policy.budget.cost_of(_counted_texts(result, policy, work))
 
 
 def _counted_texts(result: ToolResult, policy: ResolvedPolicy, work: Work) -> list[str]:
-    """Return what a host may show of a result, after counting the steps that counting its tokens takes."""
+    """Returns what a host may show of a result, after counting the steps that counting its tokens takes."""
     texts, budget = visible_texts(result), policy.budget
     work.spend(len(texts))
     for text in texts:
@@ -61,7 +67,7 @@ def _counted_texts(result: ToolResult, policy: ResolvedPolicy, work: Work) -> li
 def truncate_blocks(
     result: ToolResult, policy: ResolvedPolicy, handle: Handle | None, promised: bool, work: Work
 ) -> ToolResult:
-    """Return the result with as much of its texts as fits the budget, and a note on how to read the rest.
+    """Returns the result with as much of its texts as fits the budget, and a note on how to read the rest.
 
     Structured content is left out, because it would no longer match the text. Where the tool's output schema
     `promised` structured content, the result is an error.
@@ -103,7 +109,7 @@ def _rest_note(reason: str, shown: int, texts: list[str], handle: Handle | None)
 
 
 def _block_text(block: Content | dict[str, JSON]) -> str:
-    """Return the text of a block that the model reads; empty for media."""
+    """Returns the text of a block that the model reads; empty for media."""
     match block:
         case Text():
             return block.text
@@ -120,7 +126,7 @@ def _block_text(block: Content | dict[str, JSON]) -> str:
 
 
 def _cut_block(block: Content, chars: int) -> Content | None:
-    """Return the block with the first `chars` characters of its text; None where no text is left."""
+    """Returns the block with the first `chars` characters of its text; None where no text is left."""
     text = _block_text(block)
     if chars >= len(text):
         return block
@@ -133,3 +139,51 @@ def _cut_block(block: Content, chars: int) -> Content | None:
             return EmbeddedResource(TextResource(uri, text[:chars], resource.get("mimeType")))
         case _:
             return None
+
+
+_WRAPPED = {"result"}
+"""The one key under which FastMCP and the official SDK put a structured result that is no object."""
+
+
+def count_result(result: ToolResult | RawResult) -> int:
+    """Counts the tokens of a result, by `tokens.count`, which counts very long texts by samples."""
+    return sum(map(tokens.count, shown_texts(result)))
+
+
+def shown_texts(result: ToolResult | RawResult) -> list[str]:
+    """Returns the texts of a result that a model reads."""
+    if isinstance(result, RawResult):
+        blocks, structured = result.fields.get("content"), result.fields.get("structuredContent", UNSET)
+        texts = [] if not isinstance(blocks, list) else [text for block in blocks if (text := _counted_text(block))]
+    else:
+        structured = result.structured
+        texts = [text for block in result.content if (text := _counted_text(block))]
+    if structured is not UNSET and not (len(texts) == 1 and _says(texts[0], structured)):
+        texts.append(jsonrpc.encode(structured).decode())
+    return texts
+
+
+def _counted_text(block: Any) -> str | None:
+    match block:
+        case Text(text):
+            return text
+        case EmbeddedResource(TextResource(text=text)):
+            return text
+        case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
+            return text
+        case _:
+            return None
+
+
+def _says(text: str, structured: JSON) -> bool:
+    """Whether a text is the structured content: as JSON, or, where that only wraps it, as it is."""
+    if isinstance(structured, dict) and structured.keys() == _WRAPPED and structured["result"] == text:
+        return True
+    try:
+        value = jsonrpc.decode(text.encode())
+    except (DecodeError, RecursionError, UnicodeEncodeError, ValueError):
+        return False
+    return bool(
+        value == structured
+        or (isinstance(structured, dict) and structured.keys() == _WRAPPED and structured["result"] == value)
+    )

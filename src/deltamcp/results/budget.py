@@ -28,24 +28,24 @@ class Budget(Struct, frozen=True):
     """Texts of more characters do not fit, whatever their tokens."""
 
     def spend_count(self, text: str, work: Work) -> None:
-        """Count the steps that counting the tokens of a text takes."""
+        """Counts the steps that counting the tokens of a text takes."""
         if len(text) <= self.max_chars:
             work.spend(len(text) // (_ASCII_PER_STEP if text.isascii() else _NON_ASCII_PER_STEP))
 
     def cost(self, text: str) -> int:
-        """Return the tokens of a text; for a text over `max_chars`, a number above the budget."""
+        """Returns the tokens of a text; for a text over `max_chars`, a number above the budget."""
         if len(text) > self.max_chars:
             return max(self.tokens + 1, self.tokens * len(text) // self.max_chars)
         return tokens.count(text, self.model)
 
     def cost_of(self, parts: Iterable[str]) -> int:
-        """Return the tokens of several texts: the larger of joined by line breaks and counted one by one."""
+        """Returns the tokens of several texts: the larger of joined by line breaks and counted one by one."""
         parts = [part for part in parts if part]
         joined = self.cost("\n".join(parts))
         return joined if joined > self.tokens else max(joined, sum(map(self.cost, parts)))
 
     def admits(self, *parts: str) -> bool:
-        """Return whether the texts together, by `cost_of`, are within the budget."""
+        """Returns whether the texts together, by `cost_of`, are within the budget."""
         # The first count loads the vocabulary for a third of a second, which a small text can do without.
         text = "\n".join(filter(None, parts))
         if len(text) <= self.max_chars and tokens.max_count(text, self.model) <= self.tokens:
@@ -56,7 +56,7 @@ class Budget(Struct, frozen=True):
 def find_largest(
     upper: int, guess: int, cost: Callable[[int], int], budget: int, grain: int = 1, lower: int = 0
 ) -> int | None:
-    """Return the largest number from `lower` to `upper` whose cost is within the budget; None where there is none.
+    """Returns the largest number from `lower` to `upper` whose cost is within the budget; None where there is none.
 
     The search starts at `guess` and assumes that costs grow with the number. Where they do not, the number found still
     fits. With a `grain` above 1 the number found may be that much below the largest.

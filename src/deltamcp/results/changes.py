@@ -1,21 +1,111 @@
-"""Compares a result with the one its caller was sent before, and writes the text for either outcome."""
+"""Compares a result with what its caller was sent before: the last result of the call, and rows of any call."""
 
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from deltamcp.deltas.diff import key_rank, unique_values
 from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, canonical_bytes, root_of
-from deltamcp.results import dedup, document
+from deltamcp.results import document
 from deltamcp.results.content import is_symbol_graph
+from deltamcp.results.document import find_rows, pointer
 from deltamcp.results.encode import encode
 from deltamcp.results.notes import Handle
-from deltamcp.results.pointer import pointer
 from deltamcp.results.policy import ROOT_KEY, ResolvedPolicy
-from deltamcp.results.rows import find_rows
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 from deltamcp.work import Work
 
 if TYPE_CHECKING:
     from deltamcp.gcf import Session
+
+
+SEEN_KEY = "$seen"
+"""The member of a reference that names the result with the row, and the path to it: `handle/path`."""
+SEEN_NOTE = f"[{SEEN_KEY}: sent before, as handle/path]"
+MAX_REMEMBERED_ROWS = 5_000
+"""Rows that the server remembers per caller; it forgets the oldest first."""
+
+_MIN_ROW_BYTES = 60
+"""Shorter rows are sent again, as a reference would hardly be shorter."""
+
+
+def replace_seen_rows(value: JSON, path: Sequence[str], seen: Mapping[str, str]) -> JSON | None:
+    """Returns the value with references in place of the rows at `path` that the caller has.
+
+    `seen` has the `handle/path` of each row by its digest. The result is None where the caller has none of the rows,
+    or where a row looks like a reference itself.
+    """
+    rows = _rows_at(value, path)
+    if not seen or any(type(row) is dict and SEEN_KEY in row for row in rows):
+        return None
+    names = (
+        [name for name in rows[0] if unique_values(rows, name) is not None] if rows and type(rows[0]) is dict else []
+    )
+    key = min(names, key=key_rank, default=None)
+    new_rows = [_row_reference(row, key, seen) for row in rows]
+    if all(new is row for new, row in zip(new_rows, rows, strict=True)):
+        return None
+    return _replace_rows(value, path, new_rows)
+
+
+def _row_reference(row: Any, key: str | None, seen: Mapping[str, str]) -> JSON:
+    place = seen.get(row_digest(row)) if type(row) is dict else None
+    if place is None:
+        return row
+    return {SEEN_KEY: place} if key is None else {key: row[key], SEEN_KEY: place}
+
+
+def restore_rows(value: JSON, path: Sequence[str], part: Callable[[str, str], JSON]) -> JSON:
+    """Returns the value with the original rows in place of the references among the rows at `path`.
+
+    `part` returns the value at a path of the result with a handle.
+    """
+
+    def restore_row(row: Any) -> JSON:
+        if type(row) is not dict or SEEN_KEY not in row:
+            return row
+        handle, _, inside = str(row[SEEN_KEY]).partition("/")
+        return part(handle, f"/{inside}")
+
+    return _replace_rows(value, path, [restore_row(row) for row in _rows_at(value, path)])
+
+
+def row_pointers(value: JSON, path: Sequence[str]) -> dict[str, str]:
+    """Returns pointers to the rows of a result, by their digests."""
+    pointers = {}
+    for at, row in enumerate(_rows_at(value, path)):
+        if type(row) is dict and (digest := row_digest(row)):
+            pointers[digest] = pointer(*path, str(at))
+    return pointers
+
+
+def row_digest(row: JSON) -> str:
+    """Returns the digest of a row; empty where the row is too small for a reference."""
+    data = canonical_bytes(row)
+    return hashlib.sha256(data).hexdigest()[:32] if len(data) >= _MIN_ROW_BYTES else ""
+
+
+def _rows_at(value: Any, path: Sequence[str]) -> list[Any]:
+    """Returns the rows at a path; an empty list where a base has no list there."""
+    for step in path:
+        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        elif isinstance(value, dict) and step in value:
+            value = value[step]
+        else:
+            return []
+    return value if isinstance(value, list) else []
+
+
+def _replace_rows(value: Any, path: Sequence[str], rows: list[JSON]) -> JSON:
+    if not path:
+        return rows
+    if isinstance(value, list):
+        at = int(path[0])
+        return [*value[:at], _replace_rows(value[at], path[1:], rows), *value[at + 1 :]]
+    return {**value, path[0]: _replace_rows(value[path[0]], path[1:], rows)}
+
 
 REANCHOR_AFTER_DELTAS = 15
 """Deltas in a row after which the server sends the whole result again (GCF 10a.8)."""
@@ -100,7 +190,7 @@ class ComparableResult(Protocol):
     def unchanged_text(
         self, path_to_whole: PathToWhole, root: str, policy: ResolvedPolicy, elsewhere: bool = False
     ) -> str:
-        """Write the reply for a caller that has the result with this root.
+        """Writes the reply for a caller that has the result with this root.
 
         `elsewhere` means that another call sent the result to the caller.
         """
@@ -115,7 +205,7 @@ class ComparableResult(Protocol):
         is_part: bool,
         work: Work,
     ) -> ChangeText | None:
-        """Return the changes since a stored base, a line each; None where they are not shorter or not expressible.
+        """Returns the changes since a stored base, a line each; None where they are not shorter or not expressible.
 
         `roots` are the roots of the base and of the result, which the GCF format repeats. With `is_part` the caller
         was shown only a part of the base, so new values do not refer to values of the base.
@@ -123,14 +213,14 @@ class ComparableResult(Protocol):
         ...
 
     def text_with_references(self, policy: ResolvedPolicy, before: SentBefore, work: Work) -> ChangeText | None:
-        """Return the whole result with references to rows sent before; None where no row was sent before.
+        """Returns the whole result with references to rows sent before; None where no row was sent before.
 
         With a session the server sends this text even where it is no shorter, because it assigns symbol ids.
         """
         ...
 
     def pointers_by_digest(self, work: Work) -> dict[str, str]:
-        """Return pointers to the rows by their digests, and to the whole result by its root."""
+        """Returns pointers to the rows by their digests, and to the whole result by its root."""
         ...
 
 
@@ -179,7 +269,7 @@ class ComparableValue(NamedTuple):
         text = make_delta(base, self.value, keys, self_contained=is_part, work=work)
         references, expected_root = None, ALGORITHM + self.root
         if before is not None and before.used_in_deltas and self.rows is not None and not is_part:
-            base_rows = dedup.row_pointers(base, self.rows)
+            base_rows = row_pointers(base, self.rows)
             new = self._with_references(
                 {digest: place for digest, place in before.row_locations.items() if digest not in base_rows}
             )
@@ -200,20 +290,20 @@ class ComparableValue(NamedTuple):
         if value is self.value:
             return None
         encoded = encode(value, tables=policy.tables, dictionary=policy.dictionary, model=policy.model, work=work)
-        return ChangeText(encoded.text, encoded.form, dedup.SEEN_NOTE, pointer(*self.rows or ()))
+        return ChangeText(encoded.text, encoded.form, SEEN_NOTE, pointer(*self.rows or ()))
 
     def pointers_by_digest(self, work: Work) -> dict[str, str]:
         count_encoding(self.value, work)
         whole = {self.root: ""}
-        return whole if self.rows is None else dedup.row_pointers(self.value, self.rows) | whole
+        return whole if self.rows is None else row_pointers(self.value, self.rows) | whole
 
     def _with_references(self, row_locations: dict[str, str]) -> JSON:
-        replaced = None if self.rows is None else dedup.replace_seen_rows(self.value, self.rows, row_locations)
+        replaced = None if self.rows is None else replace_seen_rows(self.value, self.rows, row_locations)
         return self.value if replaced is None else replaced
 
 
 def comparable(data: str | bytes, value: Any, policy: ResolvedPolicy, work: Work) -> ComparableResult:
-    """Return a result for comparison, from its text or JSON; `value` is the tool's return value, where available.
+    """Returns a result for comparison, from its text or JSON; `value` is the tool's return value, where available.
 
     Raises:
         TooManyValuesError: the result has too many values to be compared.
@@ -237,7 +327,7 @@ def comparable(data: str | bytes, value: Any, policy: ResolvedPolicy, work: Work
 
 
 def count_encoding(value: JSON, work: Work) -> None:
-    """Count the steps of a pass over a value that encodes its parts."""
+    """Counts the steps of a pass over a value that encodes its parts."""
     work.scan(_DIGEST_FACTOR * len(canonical_bytes(value)))
 
 
@@ -246,7 +336,7 @@ def _count_text(number: int, unit: str) -> str:
 
 
 def changed_text(text: str, path_to_whole: PathToWhole, roots: tuple[str, str], given_root: str | None) -> str:
-    """Write the changes below a line that says which result changed, or how to get the whole result.
+    """Writes the changes below a line that says which result changed, or how to get the whole result.
 
     A GCF delta has both roots in its header and needs no such line.
     """
@@ -258,5 +348,5 @@ def changed_text(text: str, path_to_whole: PathToWhole, roots: tuple[str, str], 
 
 
 def root_note(root: str) -> str:
-    """Write the note beside a whole result from which the model learns the root to send with its next call."""
+    """Writes the note beside a whole result from which the model learns the root to send with its next call."""
     return f"[pack_root {root[:SHORT_DIGITS]}]"

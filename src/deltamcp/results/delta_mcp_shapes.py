@@ -69,7 +69,7 @@ def original_shape(
     page: JSON = None,
     page_size: JSON = None,
 ) -> JSON:
-    """Return a tool's value in the shape that Delta-MCP's result handler gives it; a small value stays unchanged.
+    """Returns a tool's value in the shape that Delta-MCP's result handler gives it; a small value stays unchanged.
 
     `page` and `page_size` are the raw arguments of the call, None where absent. As in Delta-MCP, JavaScript's
     `Number()` converts them, and anything but a positive number counts as absent.
@@ -108,7 +108,7 @@ def budgeted_shape(
     paginate_after: JSON = None,
     pages_by_argument: bool = True,
 ) -> ShapedValue:
-    """Return a tool's value in a Delta-MCP shape for which `fits(stringify(shape.value))` holds.
+    """Returns a tool's value in a Delta-MCP shape for which `fits(stringify(shape.value))` holds.
 
     `fits` says whether a JSON text is within `max_tokens` of the model's tokens. Every value has a shape that fits 50
     tokens; below that the function returns the smallest shape, which may not fit.
@@ -145,7 +145,7 @@ def own_page_shape(
     page_size: JSON = None,
     default_size: JSON = None,
 ) -> ShapedValue:
-    """Return the value of a tool that takes `page` itself, for which `fits(stringify(shape.value))` holds.
+    """Returns the value of a tool that takes `page` itself, for which `fits(stringify(shape.value))` holds.
 
     A list of more rows than `page_size`, or else `default_size`, is not one page of the tool's: the requested page is
     cut from it as in `budgeted_shape`. Any other list is the tool's own page, and stays as it is. Where that does not
@@ -167,7 +167,7 @@ def own_page_shape(
 
 
 def stringify(value: JSON, indent: int = 0) -> str:
-    """Write JSON as JavaScript's `JSON.stringify` does, with two differences that follow from Python's values.
+    """Writes JSON as JavaScript's `JSON.stringify` does, with two differences that follow from Python's values.
 
     Keys keep their order even where they look like numbers, and integers keep all their digits.
 
@@ -187,7 +187,7 @@ def stringify(value: JSON, indent: int = 0) -> str:
 
 
 def _write_json(value: JSON, indent: int) -> str:
-    """Write JSON without recursion, because values may be nested deeper than Python's stack."""
+    """Writes JSON without recursion, because values may be nested deeper than Python's stack."""
     parts: list[str] = []
     open_: list[tuple[Iterator[tuple[str, JSON]], str]] = []
     colon = ": " if indent else ":"
@@ -269,7 +269,7 @@ def _positive_integer(value: JSON) -> int | None:
 
 
 def _to_number(value: JSON) -> float:
-    """Convert a value other than a list as JavaScript's `Number()` does."""
+    """Converts a value other than a list as JavaScript's `Number()` does."""
     if isinstance(value, str):
         text = value.strip(_JAVASCRIPT_WHITESPACE)
         if len(text) > _MAX_NUMBER_CHARS:
@@ -321,7 +321,7 @@ def _abridged_shape(
     text: str,
     advice: str = "",
 ) -> dict[str, JSON]:
-    """Return the shape of one value with `chars` characters of it; `text` is the string itself, or the value's JSON.
+    """Returns the shape of one value with `chars` characters of it; `text` is the string itself, or the value's JSON.
 
     `advice` ends the note of a list.
     """
@@ -377,7 +377,7 @@ def _possible_details(limit: int, numbers_from: int) -> list[_ShapeDetail]:
 
 
 def _largest_count(upper: int, fits: Callable[[int], bool], lower: int = 0) -> int:
-    """Return the largest count that fits, to within a 64th; `lower` must fit."""
+    """Returns the largest count that fits, to within a 64th; `lower` must fit."""
     if fits(upper):
         return upper
     while upper - lower > 1 + lower // 64:
@@ -411,7 +411,7 @@ def _fit_page(
     size: int,
     pages_by_argument: bool,
 ) -> JSON:
-    """Return the requested page of the list, with the most detail with which all pages of the list fit."""
+    """Returns the requested page of the list, with the most detail with which all pages of the list fit."""
     for detail in _possible_details(limit, _MIN_PAGE_NUMBER_TOKENS):
         for glimpse in (limit * _CHARS_PER_TOKEN // _GLIMPSE_DIVISOR, 0):
             listing = _PagedList(items, texts, fits, limit, detail, glimpse, pages_by_argument)
@@ -446,7 +446,7 @@ class _PagedList:
         self._byte_offsets = [0, *accumulate(len(text.encode()) for text in self._item_texts)]
 
     def largest_size(self, requested: int) -> int | None:
-        """Return the largest page size up to the requested one; None where a page of one item does not fit.
+        """Returns the largest page size up to the requested one; None where a page of one item does not fit.
 
         The search looks at the page with the most bytes first, and then checks every page.
         """
@@ -460,7 +460,7 @@ class _PagedList:
             size -= max(1, size // 8)
 
     def page(self, number: int, size: int) -> JSON:
-        """Return a page; items that are too large are abridged to as many characters as fit."""
+        """Returns a page; items that are too large are abridged to as many characters as fit."""
         span = range(len(self._items))[(number - 1) * size : number * size]
         chars = self._glimpse
         if self._too_large.intersection(span):

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from deltamcp.results.tables import table_reader
-from deltamcp.results.tables.legend import LEGEND_MARK, table_legend
 from deltamcp.results.tables.syntax import ITEM_COLUMN, KEY_COLUMN, KEYS_COLUMN, position_column
 from deltamcp.results.tables.table_writer import TextTable, write_item_table, write_object_table, write_table
 from deltamcp.tokens import count
@@ -21,6 +20,45 @@ from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.message_bounds import count_values
 from deltamcp.work import Work, unlimited_work
+
+LEGEND_MARK = "Table: "
+"""Begins a legend. No line of a table begins with it behind a bracket, because a cell with a bracket is JSON."""
+_FORMS = (
+    (re.compile(r"\?[.,\t=\n]|\?\Z"), "a?: absent where empty"),
+    (re.compile(r"[^,\t\n=*&]\[\](?:[.,\t=?\n]|\Z)"), "a[]: item of list a, empty: []; #rows:items"),
+    (re.compile(r"[,\t]\."), ".b: prefix as before"),
+    (re.compile(r"=(?:[^*,\t\n]+\*|\*[^,\t\n])"), "a=x*y: x, cell, y"),
+    (re.compile(r"=\*(?:[,\t\n]|\Z)"), "a=*: text"),
+    (re.compile(r"\{[^{}\n]+\}"), "{b}: column b"),
+    (re.compile(r"(?:^|[,\t])&|\n&"), "&: lookup"),
+)
+"""The forms of a head, with the words that explain them."""
+_EMPTY_CELL = re.compile(r"[,\t](?=[,\t]|$)|^(?=[,\t])", re.MULTILINE)
+_MAX_HEAD_CHARS = 20_000
+_MAX_ROW_CHARS = 20_000
+"""An empty cell is looked for in so many characters of the rows."""
+
+
+def table_legend(text: str) -> str:
+    """Returns a line that explains the forms in the tables of a text; empty if they need no words."""
+    heads: list[str] = []
+    rows: list[str] = []
+    shown = heads
+    for block in text.split("\n\n"):
+        # A table begins after the rows of the one before it, and its head ends with an empty line.
+        before, mark, head = f"\n{block}".rpartition("\n#") if shown is rows else ("", "", block)
+        if shown is rows:
+            rows.append(before if mark else block)
+        if mark or shown is heads:
+            heads.append(head)
+        shown = rows
+    lines = "\n".join(heads)[:_MAX_HEAD_CHARS].split("\n")
+    found = "\n".join(line for line in lines if not line.startswith(("#{", "#[")))
+    words = [word for form, word in _FORMS if form.search(found)]
+    if _EMPTY_CELL.search("\n".join(rows)[:_MAX_ROW_CHARS]):
+        words.insert(0, "empty cell: null")
+    return f"{LEGEND_MARK}{'; '.join(words)}" if words else ""
+
 
 _MAX_DEPTH = 40
 _MIN_CHARS = 300
@@ -58,7 +96,7 @@ def encode(
     model: str | float = "o200k",
     work: Work | None = None,
 ) -> EncodedText:
-    """Encode a value as text. With `dictionary`, a table may have values that repeat once, in its head.
+    """Encodes a value as text. With `dictionary`, a table may have values that repeat once, in its head.
 
     `work` counts the steps; without it the value is one's own, and there is no limit.
 
@@ -121,7 +159,7 @@ class _TableSearch:
         return [f"{self.mark}{number} {found.text[1:]}" for number, found in enumerate(self.found_tables.values(), 1)]
 
     def extract_tables(self, value: Any, depth: int = 0) -> Any:
-        """Return the value with a placeholder for each table in it; only a placeholder where it is one table."""
+        """Returns the value with a placeholder for each table in it; only a placeholder where it is one table."""
         if depth > _MAX_DEPTH or not isinstance(value, dict | list):
             return value
         json = jsonrpc.encode(value).decode()
@@ -154,7 +192,7 @@ class _TableSearch:
         return inner
 
     def _shortest(self, value: Any, table: TextTable | None) -> str:
-        """Return the shorter text of a table, and of one with lines for the items of the rows' lists; empty if none."""
+        """Returns the shorter text: of a table, or of one with lines for the items of the rows' lists; else empty."""
         text = "" if table is None else table.text
         items = _as_item_table(value, self.dictionary, self.work)
         return text if items is None or (text and self.count(text) <= self.count(items.text)) else items.text
@@ -174,7 +212,7 @@ class _TableSearch:
 
 
 def as_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
-    """Return a list or an object as one table, whatever the table costs; None where it is not tabular."""
+    """Returns a list or an object as one table, whatever the table costs; None where it is not tabular."""
     if len(value) < 2:
         return None
     kinds = set(map(type, value.values() if isinstance(value, dict) else value))
@@ -201,7 +239,7 @@ def as_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
 
 
 def _as_item_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
-    """Return a list of objects that have a list each as one table of the items; None where it is none."""
+    """Returns a list of objects that have a list each as one table of the items; None where it is none."""
     is_rows = isinstance(value, list) and len(value) > 1 and all(type(row) is dict for row in value)
     return write_item_table(value, dictionary, work) if is_rows else None
 
@@ -220,7 +258,7 @@ _TABLE_NUMBER = re.compile(r"(#+[0-9]+) ")
 
 
 def decode(text: str, work: Work | None = None) -> JSON:
-    """Decode a text that `encode` wrote; the legend of a table may be below it.
+    """Decodes a text that `encode` wrote; the legend of a table may be below it.
 
     `work` counts the values that the text stands for; without it the text is one's own, and there is no limit.
 

@@ -38,14 +38,14 @@ class Handle(Struct, frozen=True):
 
 
 def is_empty(reply: ToolResult) -> bool:
-    """Return whether a reply has neither structured content nor blocks other than empty texts."""
+    """Returns whether a reply has neither structured content nor blocks other than empty texts."""
     return reply.structured is UNSET and not any(
         block.text.strip() if isinstance(block, Text) else True for block in reply.content
     )
 
 
 def add_notes(reply: ToolResult, notes: Sequence[str]) -> ToolResult:
-    """Return a reply with notes below its text; `lengths` in its `_meta` tells programs where the text ends, and
+    """Returns a reply with notes below its text; `lengths` in its `_meta` tells programs where the text ends, and
     `notes` how many blocks at the end are notes.
 
     Text and notes are one block: client libraries pass several texts to the model as JSON, with an escape for every
@@ -158,7 +158,7 @@ class ContinuationNote(Struct, frozen=True):
 
 
 def selection_note(handle: Handle | None, reason: str) -> PlainNote:
-    """Return the note of a reply that has all that was selected of a result; a reason begins it."""
+    """Returns the note of a reply that has all that was selected of a result; a reason begins it."""
     if handle is None:
         return PlainNote(f"[{reason}The rest could not be stored.]")
     return PlainNote(f'[{handle.name}: {reason}{handle.continue_tool}(path="") has all.]')

@@ -11,7 +11,7 @@ from msgspec.structs import fields, replace
 from deltamcp import tokens
 from deltamcp.errors import ConfigurationError, UsageError
 from deltamcp.results.budget import DEFAULT_MAX_TOKENS, DELTA_MCP_MAX_TOKENS, MIN_MAX_TOKENS, Budget
-from deltamcp.results.query import Query, check_query
+from deltamcp.results.queries.query import Query, check_query
 from deltamcp.values import JSON
 
 META_KEY = "io.github.delta-mcp/result"
@@ -191,7 +191,7 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
 
 
 def resolve_policy(*policies: ResultPolicy | None) -> ResolvedPolicy:
-    """Combine policies, in falling precedence, with the defaults; with `compat` these are Delta-MCP 0.2's defaults."""
+    """Combines policies, in falling precedence, with the defaults; with `compat` these are Delta-MCP 0.2's defaults."""
     compat = next((policy.compat for policy in policies if policy and policy.compat is not None), False)
     resolved = ResolvedPolicy(max_tokens=DELTA_MCP_MAX_TOKENS, page_size=50) if compat else ResolvedPolicy()
     for policy in reversed(policies):
@@ -201,7 +201,7 @@ def resolve_policy(*policies: ResultPolicy | None) -> ResolvedPolicy:
 
 
 def merge_policies(*policies: ResultPolicy | None) -> ResultPolicy:
-    """Return one policy for several, in falling precedence."""
+    """Returns one policy for several, in falling precedence."""
     merged: dict[str, JSON] = {}
     for policy in reversed(policies):
         if policy is None:
@@ -213,7 +213,7 @@ def merge_policies(*policies: ResultPolicy | None) -> ResultPolicy:
 
 
 def override_policy(policy: ResultPolicy, base: ResolvedPolicy) -> ResolvedPolicy:
-    """Return `base` with the fields that `policy` sets."""
+    """Returns `base` with the fields that `policy` sets."""
     overrides = {
         name: value
         for name in policy.__struct_fields__
@@ -231,7 +231,7 @@ def override_policy(policy: ResultPolicy, base: ResolvedPolicy) -> ResolvedPolic
 
 
 def _requested_model(model: str | float, configured: str | float) -> str | float:
-    """Return the model of a request, or a factor instead of a model whose vocabulary only this request would load.
+    """Returns the model of a request, or a factor instead of a model whose vocabulary only this request would load.
 
     To load a vocabulary takes 100 ms, in which nothing else runs, and 20 MB.
     """
@@ -242,18 +242,18 @@ def _requested_model(model: str | float, configured: str | float) -> str | float
 
 
 def size_hint(policy: ResolvedPolicy) -> dict[str, JSON]:
-    """Return the `_meta` of a tool that keeps hosts from cutting its results again; hosts take 500,000 at most."""
+    """Returns the `_meta` of a tool that keeps hosts from cutting its results again; hosts take 500,000 at most."""
     return {SIZE_KEY: min(policy.max_chars, 500_000)}
 
 
 def described_policy(policy: ResultPolicy) -> dict[str, JSON]:
-    """Return the `_meta` of a tool that tells a gateway what its author wants beside the size."""
+    """Returns the `_meta` of a tool that tells a gateway what its author wants beside the size."""
     described: dict[str, JSON] = to_builtins(_for_others(policy))
     return {META_KEY: described} if described else {}
 
 
 def author_policy(meta: Mapping[str, JSON]) -> ResultPolicy | None:
-    """Return the policy that `size_hint` and `described_policy` put into a tool's `_meta`; None if there is none."""
+    """Returns the policy that `size_hint` and `described_policy` put into a tool's `_meta`; None if there is none."""
     chars = meta.get(SIZE_KEY)
     if type(chars) is not int:
         return None
@@ -265,12 +265,12 @@ def author_policy(meta: Mapping[str, JSON]) -> ResultPolicy | None:
 
 
 def _for_others(policy: ResultPolicy) -> ResultPolicy:
-    """Return a policy without what the server that cuts decides itself: how much fits, and whose tokens it counts."""
+    """Returns a policy without what the server that cuts decides itself: how much fits, and whose tokens it counts."""
     return replace(policy, max_tokens=None, page_size=None, model=None, queries=None, compat=None)
 
 
 def parse_root(value: JSON) -> str | None:
-    """Return the root that a caller sent; None for null, as if it had sent none.
+    """Returns the root that a caller sent; None for null, as if it had sent none.
 
     Raises:
         UsageError: the value is not a string.
@@ -281,7 +281,7 @@ def parse_root(value: JSON) -> str | None:
 
 
 def requested_root(meta: Mapping[str, JSON]) -> str | None:
-    """Return the root in a request's `_meta`, of the result that the client has; None where there is no root.
+    """Returns the root in a request's `_meta`, of the result that the client has; None where there is no root.
 
     Raises:
         UsageError: the policy in `_meta` is invalid.
@@ -291,7 +291,7 @@ def requested_root(meta: Mapping[str, JSON]) -> str | None:
 
 
 def requested_policy(meta: Mapping[str, JSON]) -> RequestPolicy | None:
-    """Return the policy in a request's `_meta`; None where there is none.
+    """Returns the policy in a request's `_meta`; None where there is none.
 
     Raises:
         UsageError: the policy is invalid; the text says why.

@@ -42,7 +42,7 @@ def is_reference(value: JSON) -> TypeGuard[dict[str, JSON]]:
 
 
 def check_reference(value: dict[str, JSON]) -> None:
-    """Check that a reference has nothing beside what references have.
+    """Checks that a reference has nothing beside what references have.
 
     Raises:
         UsageError: it has, or a part of it has the wrong type.
@@ -60,7 +60,7 @@ def _is_text(value: JSON) -> bool:
 
 
 def join_lines(arguments: dict[str, JSON], sent: Mapping[str, JSON], schema: Mapping[str, Any]) -> dict[str, JSON]:
-    """Return the arguments with lists of texts as lines, where a reference stands for a text by its schema."""
+    """Returns the arguments with lists of texts as lines, where a reference stands for a text by its schema."""
     properties = schema.get("properties", {})
     for name, value in arguments.items():
         if (
@@ -100,7 +100,7 @@ def _may_have_reference(value: JSON) -> bool:
 
 
 def find_references(value: JSON, work: Work) -> Iterator[dict[str, JSON]]:
-    """Yield every reference in a value, at any depth."""
+    """Yields every reference in a value, at any depth."""
     stack = [value]
     while stack:
         work.spend()
@@ -114,7 +114,7 @@ def find_references(value: JSON, work: Work) -> Iterator[dict[str, JSON]]:
 
 
 def reference_paths(value: JSON) -> Iterator[tuple[str | int, ...]]:
-    """Yield the path of every reference in a value, at any depth."""
+    """Yields the path of every reference in a value, at any depth."""
     stack: list[tuple[tuple[str | int, ...], JSON]] = [((), value)]
     while stack:
         path, node = stack.pop()
@@ -127,7 +127,7 @@ def reference_paths(value: JSON) -> Iterator[tuple[str | int, ...]]:
 
 
 def replace_references(value: JSON, resolved: Mapping[int, JSON], work: Work) -> JSON:
-    """Return the value with the resolved value in place of each reference; `resolved` has them by `id(reference)`."""
+    """Returns the value with the resolved value in place of each reference; `resolved` has them by `id(reference)`."""
     work.spend()
     if id(value) in resolved:
         return resolved[id(value)]
@@ -139,7 +139,7 @@ def replace_references(value: JSON, resolved: Mapping[int, JSON], work: Work) ->
 
 
 def apply_patch(value: JSON, patch: JSON, max_bytes: int, work: Work) -> JSON:
-    """Change a value by a patch, whose changes apply in order, and return it; it may grow by `max_bytes`.
+    """Changes a value by a patch, whose changes apply in order, and return it; it may grow by `max_bytes`.
 
     Raises:
         UsageError: one of the changes cannot be applied.
@@ -194,7 +194,7 @@ def _apply_json_patch(value: JSON, changes: list[dict[str, Any]], max_bytes: int
 
 
 def _count_json_patch(value: JSON, changes: list[dict[str, Any]], max_bytes: int, work: Work) -> None:
-    """Count the steps that a patch takes: those of its pointers, of lists that items are moved in, and of copies."""
+    """Counts the steps that a patch takes: those of its pointers, of lists that items are moved in, and of copies."""
     data = jsonrpc.encode([value, changes])
     work.scan(len(data))
     values = document.estimate_values(data, work)

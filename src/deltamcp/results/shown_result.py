@@ -12,15 +12,14 @@ from msgspec.structs import replace
 
 from deltamcp import tokens
 from deltamcp.errors import UsageError
-from deltamcp.results import document, pagination, projection, summary, truncation
-from deltamcp.results.document import RawJSON
-from deltamcp.results.grep import count_lines
+from deltamcp.results import document, truncation
+from deltamcp.results.document import RawJSON, find_rows, pointer
 from deltamcp.results.notes import FirstNote, Handle, OutlineNote, PlainNote, selection_note
-from deltamcp.results.pagination import Envelope
-from deltamcp.results.pointer import pointer
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.results.query import run_query
-from deltamcp.results.rows import find_rows
+from deltamcp.results.queries import projection
+from deltamcp.results.queries.grep import count_lines
+from deltamcp.results.queries.query import run_query
+from deltamcp.results.truncation import Envelope
 from deltamcp.results.value_shape import shape_of, shape_text
 from deltamcp.results.window import Frame, Note, Window
 from deltamcp.values import JSON
@@ -67,7 +66,7 @@ class ShownResult(Struct, frozen=True):
     # The whole
 
     def whole_window(self, work: Work, note: Note = _NO_NOTE) -> Window | None:
-        """Return a window with the whole text or JSON.
+        """Returns a window with the whole text or JSON.
 
         It is None where it does not fit, has more rows than a page, is too large to be shown without a preview, or is
         only outlined.
@@ -96,7 +95,7 @@ class ShownResult(Struct, frozen=True):
         return size is not None and self.rows is not None and len(self._units(work) or ()) > size
 
     def _units(self, work: Work) -> Sequence[RawJSON] | None:
-        """Return the rows, each encoded; None where there are none."""
+        """Returns the rows, each encoded; None where there are none."""
         if self.rows is None or isinstance(self.data, str):
             return None
         lazy = document.LazyItems.at(self.value, self.rows)
@@ -140,14 +139,14 @@ class ShownResult(Struct, frozen=True):
         return self.policy.preview_above > 0 and not self.is_structured
 
     def part_window(self, handle: Handle | None, work: Work) -> Window:
-        """Return the window of a reply to which the whole does not belong; the handle is None where it is not stored.
+        """Returns the window of a reply to which the whole does not belong; the handle is None where it is not stored.
 
         A value of which only selected fields are shown may fit whole.
         """
         return next(window for window in self._candidates(handle, work) if window is not None)
 
     def _candidates(self, handle: Handle | None, work: Work) -> Iterator[Window | None]:
-        """Yield the windows that a reply may have, from the best to the smallest; the last one fits always."""
+        """Yields the windows that a reply may have, from the best to the smallest; the last one fits always."""
         if self.is_projected:
             yield self.whole_window(work, selection_note(handle, self.reason))
         if self.is_outlined and handle is not None:
@@ -156,7 +155,7 @@ class ShownResult(Struct, frozen=True):
         yield from shown.parts(handle, work)
 
     def parts(self, handle: Handle | None, work: Work) -> Iterator[Window | None]:
-        """Yield the windows with a part of the data, from the best to the smallest; the last one fits always."""
+        """Yields the windows with a part of the data, from the best to the smallest; the last one fits always."""
         data, policy = self.data, self.policy
         units = self._units(work)
         link = jsonrpc.encode(handle.link).decode() if handle is not None and is_linked(policy) else ""
@@ -169,20 +168,20 @@ class ShownResult(Struct, frozen=True):
         if units is None and policy.grep is not None:
             # What matches is an object by index or name, of which some whole members say more than a part of each.
             matches = document.units(data, work)
-            yield pagination.members_window(matches, 0, frame) if isinstance(matches, Mapping) else None
+            yield truncation.members_window(matches, 0, frame) if isinstance(matches, Mapping) else None
         listed = None if units is None or self.rows is None else _rows_window(data, units, self.rows, frame)
         if listed is not None and listed.next is not None:
             yield listed
         if document.kind(data) in ("object", "list"):
             # Where all rows fit, the members beside them do not; a summary that has all rows too shows more of them.
-            summarized = summary.summary_window(data, _show_summary, frame, self.value)
+            summarized = truncation.summary_window(data, _show_summary, frame, self.value)
             if listed is None or (summarized is not None and not _cuts_part(summarized, self.rows or ())):
                 yield summarized
         yield listed
         yield truncation.text_window(str(memoryview(data), "utf-8"), 0, "JSON characters", frame)
 
     def _as_preview(self, work: Work) -> "ShownResult":
-        """Return the same within the budget of a preview, with its shape in the note."""
+        """Returns the same within the budget of a preview, with its shape in the note."""
         budget = min(self.policy.max_tokens, PREVIEW_TOKENS)
         # The lines that match a pattern are counted in the reason.
         has_outline = budget > 2 * _SHAPE_TOKENS and self.policy.grep is None
@@ -190,7 +189,7 @@ class ShownResult(Struct, frozen=True):
         return replace(self, policy=replace(self.policy, max_tokens=budget), reason=self.reason + reason)
 
     def outline(self, work: Work) -> str:
-        """Return the shape of the data, or the number of lines of a text, in a sentence."""
+        """Returns the shape of the data, or the number of lines of a text, in a sentence."""
         if isinstance(self.data, str):
             work.scan(len(self.data))
             return f"{count_lines(self.data)} lines, {len(self.data)} characters of text."
@@ -198,7 +197,7 @@ class ShownResult(Struct, frozen=True):
         return f"Shape: {shape_text(shape_of(value, work), _SHAPE_TOKENS, self.policy.model)}."
 
     def _shape_window(self, handle: Handle, work: Work) -> Window | None:
-        """Return a window with the shape alone; None where it does not fit, or cannot be found in the work there is."""
+        """Returns a window with the shape alone; None where it does not fit, or takes more work than there is."""
         try:
             text = self.outline(work)
         except WorkLimitError:
@@ -211,7 +210,7 @@ class ShownResult(Struct, frozen=True):
 
 
 def _largest_object(value: Any, work: Work) -> int:
-    """Return the most members of the value, or of an object in it."""
+    """Returns the most members of the value, or of an object in it."""
     if not isinstance(value, dict):
         return 0
     work.spend(len(value) // _MEMBERS_PER_STEP)
@@ -241,11 +240,11 @@ def _rows_window(data: bytes, units: Sequence[RawJSON], path: list[str], frame: 
     # In structured content nothing is abridged, because programs would take an abridged value for the value.
     space = len(data) if frame.structured else frame.budget.tokens
     envelope, cuts = _envelope(data, path, space, frame.work)
-    return pagination.rows_window(units, 0, envelope, replace(frame, cuts=tuple(cuts)))
+    return truncation.rows_window(units, 0, envelope, replace(frame, cuts=tuple(cuts)))
 
 
 def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> tuple[Envelope, list[str]]:
-    """Return what is around rows, and pointers to what is cut in it.
+    """Returns what is around rows, and pointers to what is cut in it.
 
     The members beside the rows are abridged to `space` bytes, at each level to half of what the level above has.
     """
@@ -257,7 +256,7 @@ def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> tup
             continue
         members = document.members(data, work)
         beside = {key: value for key, value in members.items() if key != name}
-        value, inner_cuts = summary.Summary(jsonrpc.encode(beside), work).abridge(space)
+        value, inner_cuts = truncation.Summary(jsonrpc.encode(beside), work).abridge(space)
         assert isinstance(value, dict), "an object is abridged to an object"
         names = [key for key in members if key in value or key == name]
         left_out = {key: mark for key, mark in value.items() if key not in members}
@@ -271,7 +270,7 @@ def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> tup
 
 
 def select(data: str | RawJSON, policy: ResolvedPolicy, work: Work) -> ShownResult:
-    """Return what a policy shows of a result: what its query selects.
+    """Returns what a policy shows of a result: what its query selects.
 
     Of a query of the caller's that selects nothing, that is the shape of the result, which the function has returned
     and must not lose. An author's fields that do not apply are not its caller's mistake: the whole is shown.

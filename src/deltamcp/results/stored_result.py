@@ -7,23 +7,61 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from deltamcp.errors import UsageError
-from deltamcp.results import document
-from deltamcp.results.document import PackedItems, PickedItems, RawJSON, Units
-from deltamcp.results.notes import RAW_PREFIX
-from deltamcp.results.pointer import parse_path, pointer
+from deltamcp.results import document, truncation
+from deltamcp.results.document import PackedItems, PickedItems, RawJSON, Units, find_rows, parse_path, pointer
+from deltamcp.results.notes import RAW_PREFIX, ContinuationNote
 from deltamcp.results.policy import ResolvedPolicy, ResultPolicy, override_policy
-from deltamcp.results.query import Query, run_query
-from deltamcp.results.reported_page import page_sentence
-from deltamcp.results.result_windows import read_raw_window, read_window, units_json
-from deltamcp.results.rows import find_rows
+from deltamcp.results.queries.query import Query, run_query
 from deltamcp.results.shown_result import PREVIEW_TOKENS, ShownResult, select
-from deltamcp.results.window import Window
+from deltamcp.results.value_shape import page_sentence
+from deltamcp.results.window import Frame, Window
 from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
 from deltamcp.work import Work
+
+
+def read_window(
+    units: Units, start: int, policy: ResolvedPolicy, path: str, work: Work, until: int | None = None, problem: str = ""
+) -> Window:
+    """Returns a window of the units at `path`, from `start` to at most `until`; its note begins with the problem.
+
+    Where not even one unit fits, or the value is a scalar, the window shows the JSON as characters from the beginning.
+    """
+    frame = _continuation_frame(policy, path, problem, work)
+    if isinstance(units, str):
+        return truncation.text_window(units, start, "characters", frame, until=until)
+    if until is not None:
+        frame = replace(frame, policy=replace(policy, page_size=until - start))
+    window: Window | None = None
+    if isinstance(units, Mapping):
+        window = truncation.members_window(units, start, frame)
+    elif not isinstance(units, bytes):
+        window = truncation.rows_window(units, start, truncation.BARE_ROWS, frame)
+    return window or read_raw_window(units_json(units).decode(), 0, policy, path, work, problem)
+
+
+def read_raw_window(text: str, start: int, policy: ResolvedPolicy, path: str, work: Work, problem: str = "") -> Window:
+    """Returns a window of the JSON at `path` as characters, from the character at `start` on."""
+    return truncation.text_window(text, start, "JSON characters", _continuation_frame(policy, path, problem, work))
+
+
+def _continuation_frame(policy: ResolvedPolicy, path: str, problem: str, work: Work) -> Frame:
+    return Frame(policy, ContinuationNote(path, policy.max_tokens, problem), work)
+
+
+def units_json(units: Units) -> bytes:
+    """Encodes units as JSON."""
+    if isinstance(units, bytes):
+        return units
+    if isinstance(units, document.PackedItems):
+        return units.json
+    if isinstance(units, Mapping):
+        return jsonrpc.encode({key: Raw(memoryview(unit)) for key, unit in units.items()})
+    return jsonrpc.encode(units if isinstance(units, str) else [Raw(memoryview(unit)) for unit in units])
 
 
 class StoredHeader(Struct, frozen=True, omit_defaults=True):
@@ -103,7 +141,7 @@ _decode_header = msgspec.json.Decoder(StoredHeader).decode
 
 
 def pack_result(header: StoredHeader, data: str | bytes) -> bytes:
-    """Pack a header and a result into the bytes for a store: the header's length, the header, the data."""
+    """Packs a header and a result into the bytes for a store: the header's length, the header, the data."""
     head = msgspec.json.encode(header)
     return b"".join((len(head).to_bytes(4), head, data.encode() if isinstance(data, str) else data))
 
@@ -144,7 +182,7 @@ class StoredResult:
         return frozenset(self._header.scopes)
 
     def shown_value(self, work: Work) -> JSON:
-        """Return the value with only the fields that the policy selects.
+        """Returns the value with only the fields that the policy selects.
 
         Raises:
             UsageError: the result has too many values, or the fields do not apply to it any more.
@@ -153,7 +191,7 @@ class StoredResult:
         return shown if isinstance(shown, str) else document.decode_counted(shown, work)
 
     def _shown_data(self, work: Work) -> str | RawJSON:
-        """Return what the policy shows of the result."""
+        """Returns what the policy shows of the result."""
         data = str(self._data, "utf-8") if self._header.kind == "text" else self._data
         return select(data, self._header.policy, work).data if self._header.policy.query else data
 
@@ -168,11 +206,11 @@ class StoredResult:
         return sum(selection.nbytes for selection in list(self._selections.values()))
 
     def parts(self, work: Work) -> "ResultParts":
-        """Return the parts of the result, for several paths in a row."""
+        """Returns the parts of the result, for several paths in a row."""
         return ResultParts(self._data, self._header.kind == "text", work)
 
     def read(self, arguments: ContinueArguments, requested: ResultPolicy | None, work: Work) -> tuple[Window, str]:
-        """Return the window that `continue` asks for, and the path of its units in the result.
+        """Returns the window that `continue` asks for, and the path of its units in the result.
 
         The window follows the policy of the first reply, overridden by the `requested` one. Several threads may read.
 
@@ -253,7 +291,7 @@ class ResultParts:
         self._parts = document.Parts(data, work)
 
     def at(self, path: str) -> RawJSON | str:
-        """Return the JSON at a path; of a result that is a text, the text.
+        """Returns the JSON at a path; of a result that is a text, the text.
 
         Raises:
             UsageError: the result has nothing at the path.
@@ -274,7 +312,7 @@ def _read(selection: Selection, start: int, policy: ResolvedPolicy, work: Work, 
 
 
 def _read_preview(selection: Selection, policy: ResolvedPolicy, work: Work) -> Window:
-    """Return a window with all that a query selects, or a small one if that is large: its caller may not expect it."""
+    """Returns a window with all that a query selects, or a small one if that is large: its caller may not expect it."""
     large = min(policy.max_tokens, policy.preview_above)
     window = _read(selection, 0, replace(policy, max_tokens=large), work)
     if window.next is None or large <= PREVIEW_TOKENS:
@@ -291,7 +329,7 @@ def _check_offset(offset: int, total: int) -> int:
 def _page_span(
     selection: Selection, starts: list[int], page: int, policy: ResolvedPolicy, work: Work
 ) -> tuple[int, int | None]:
-    """Return the start of a page, and its end where known; adds the missing pages before it to `starts`."""
+    """Returns the start of a page, and its end where known; adds the missing pages before it to `starts`."""
     if page > len(starts) + _MAX_PAGES_AHEAD:
         raise UsageError(f"page {page} is too far ahead to be found; read on by offset.")
     while len(starts) < page:
@@ -309,7 +347,7 @@ def _is_left_out(name: str, value: JSON) -> bool:
 
 
 def parse_continue_arguments(arguments: Mapping[str, JSON]) -> ContinueArguments:
-    """Parse the arguments of `continue`, with the spellings that models commonly use.
+    """Parses the arguments of `continue`, with the spellings that models commonly use.
 
     Raises:
         UsageError: the arguments are invalid; the text says why.

@@ -73,12 +73,12 @@ class ComparableGraph(NamedTuple):
 
 
 def comparable_graph(payload: gcf.Payload) -> ComparableGraph:
-    """Return a graph for comparison."""
+    """Returns a graph for comparison."""
     return ComparableGraph(payload, _graph_root(payload))
 
 
 def graph_text(payload: gcf.Payload) -> str:
-    """Write a whole graph as GCF, with the root that the caller sends back to get only changes.
+    """Writes a whole graph as GCF, with the root that the caller sends back to get only changes.
 
     Raises:
         GcfError: GCF cannot represent the graph.
@@ -87,7 +87,7 @@ def graph_text(payload: gcf.Payload) -> str:
 
 
 def _written_root(root: str, policy: ResolvedPolicy) -> str:
-    """Return a root as GCF text has it: in full for a caller that sent a full one, as other implementations need it."""
+    """Returns a root as GCF text has it: in full for a caller that sent a full one, as others need it."""
     given = root_digits(policy.pack_root or "")
     return ALGORITHM + root if given is not None and len(given) == len(root) else root[:SHORT_DIGITS]
 

@@ -1,11 +1,26 @@
-"""Cuts a text to its budget at a natural boundary: before a heading, between paragraphs, lines, sentences, words."""
+"""Cuts a result to its budget: a text at a natural boundary, a list or an object to its first members, or to a summary.
+
+Members share the space evenly, and what small ones leave goes to the large ones. An ellipsis marks what is cut, and
+says how much; for programs, `cuts` has pointers to the cut values.
+
+Of a single row or member that does not fit, the reply has a summary.
+"""
 
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from deltamcp.results import document
 from deltamcp.results.budget import find_largest
+from deltamcp.results.document import JSONKind, RawJSON, pointer
+from deltamcp.results.notes import ELLIPSIS
 from deltamcp.results.window import Frame, Unit, Window
+from deltamcp.values import JSON
+from deltamcp.work import Work
 
 _CUT_SEARCH_SHARE = 0.25
 """The share of a part that may be given up for a better place to cut."""
@@ -23,7 +38,7 @@ _COMBINING_MARK = re.compile(r"[\u0300-\u036f\u200d\ufe00-\ufe0f\U0001f3fb-\U000
 
 
 def find_end(text: str, begin: int, length: int) -> int:
-    """Return the end of a part that starts at `begin`: at most `length` characters on, at the best boundary."""
+    """Returns the end of a part that starts at `begin`: at most `length` characters on, at the best boundary."""
     last = begin + length
     if last >= len(text):
         return len(text)
@@ -40,7 +55,7 @@ def find_end(text: str, begin: int, length: int) -> int:
 
 
 def find_tail_start(text: str, first: int) -> int:
-    """Return the start of the part that shows the end of a text: `first`, or the first line that starts soon after."""
+    """Returns the start of the part that shows the end of a text: `first`, or the first line that starts soon after."""
     if first >= len(text):
         return len(text)
     line = text.find("\n", max(0, first - 1), first + int((len(text) - first) * _CUT_SEARCH_SHARE))
@@ -48,7 +63,7 @@ def find_tail_start(text: str, first: int) -> int:
 
 
 def text_window(text: str, begin: int, unit: Unit, frame: Frame, tail: float = 0.0, until: int | None = None) -> Window:
-    """Return a window with as much of a text as fits from `begin` on, at least one character.
+    """Returns a window with as much of a text as fits from `begin` on, at least one character.
 
     With a `tail`, that share of the window shows the end of the text. The window ends at `until` if not before.
     """
@@ -75,7 +90,7 @@ def text_window(text: str, begin: int, unit: Unit, frame: Frame, tail: float = 0
 
 
 def _extend_by_lines(text: str, window: Window, frame: Frame) -> Window:
-    """Add the further lines that fit, because the search stops a little early; but not past a better boundary."""
+    """Adds the further lines that fit, because the search stops a little early; but not past a better boundary."""
     better = text.startswith("#", window.end) or window.text.endswith(("\n\n", "\n\r\n"))
     if better or not window.text.endswith("\n"):
         return window
@@ -90,3 +105,253 @@ def _extend_by_lines(text: str, window: Window, frame: Frame) -> Window:
         return frame.cost(windows[lines])
 
     return windows[find_largest(len(ends) - 1, 1, cost, budget) or 0]
+
+
+_MAX_DEPTH = 24
+"""Values at a greater depth are not shown in part."""
+_MIN_MEMBER_BYTES = 18
+"""Smallest size of a member besides its key: quotes, colon, comma, and an ellipsis mark."""
+_PROSE = re.compile(r"(?=[\s\S]{1000})\S{0,200}\s")
+"""Matches long prose; an address, a key or a cursor has no blanks."""
+_MAX_WIDENINGS = 3
+_ALWAYS_WHOLE_BYTES: dict[JSONKind, int] = {"list": 2, "object": 2, "text": 12, "scalar": 31}
+"""Values of at most this size are always whole, because a mark would not be shorter."""
+
+
+class AbridgedValue(NamedTuple):
+    value: JSON
+    cuts: tuple[str, ...]
+    """Pointers to the cut values."""
+
+
+class Summary:
+    """Abridges one value to several sizes; it parses each list and object in the value once."""
+
+    def __init__(self, data: RawJSON, work: Work, marked: bool = True, value: Any = None) -> None:
+        """Without `marked` only lists and long prose are cut, because programs would take a mark for a value.
+
+        `value` is the decoded `data`, where available.
+        """
+        self._data = data
+        self._work = work
+        self._marked = marked
+        members = document.LazyMembers.from_dict(value, work)
+        self._members: dict[tuple[str | int, ...], Mapping[str, RawJSON]] = {} if members is None else {(): members}
+        self._items: dict[tuple[str | int, ...], Sequence[RawJSON]] = {}
+
+    def abridge(self, space: int) -> AbridgedValue:
+        """Abridges the value to about `space` bytes; a value that is small enough stays whole."""
+        cuts: list[str] = []
+        return AbridgedValue(self._abridge_value(self._data, space, (), cuts), tuple(cuts))
+
+    def _abridge_value(self, data: RawJSON, space: int, path: tuple[str | int, ...], cuts: list[str]) -> JSON:
+        size, kind = len(data), document.kind(data)
+        if size <= space or size <= _ALWAYS_WHOLE_BYTES[kind]:
+            return document.decode_counted(data, self._work)
+        if kind == "list":
+            return self._abridge_list(data, space if len(path) < _MAX_DEPTH else 0, path, cuts)
+        if kind == "object":
+            return self._abridge_object(data, space if len(path) < _MAX_DEPTH else 0, path, cuts)
+        if not self._marked and (kind == "scalar" or not _PROSE.match(document.decode(data))):
+            return document.decode(data)
+        cuts.append(pointer(*path))
+        if kind == "scalar":
+            return f"{ELLIPSIS} a number of {size} digits"
+        text: str = document.decode(data)
+        # An escape or a character beyond ASCII takes more than one byte.
+        keep = max(0, (space - 16) * len(text) // size)
+        return f"{text[:keep]}{ELLIPSIS} +{len(text) - keep} chars"
+
+    def _abridge_list(self, data: RawJSON, space: int, path: tuple[str | int, ...], cuts: list[str]) -> JSON:
+        """Returns the items that fit whole; where not even the first does, a part of it."""
+        items = self._items.get(path)
+        if items is None:
+            items = self._items[path] = document.items(data, self._work)
+        left = space - 12
+        shown: list[JSON] = []
+        for place, item in enumerate(items):
+            self._work.spend()
+            whole = len(item) + 1
+            if whole > left and (place or left < 2 * _MIN_MEMBER_BYTES or not self._marked):
+                break
+            shown.append(self._abridge_value(item, left - 1, (*path, place), cuts))
+            left -= min(whole, left)
+        if len(shown) < len(items):
+            cuts.append(pointer(*path))
+            if self._marked:
+                shown.append(f"{ELLIPSIS} +{len(items) - len(shown)}")
+        return shown
+
+    def _abridge_object(self, data: RawJSON, space: int, path: tuple[str | int, ...], cuts: list[str]) -> JSON:
+        members = self._members.get(path)
+        if members is None:
+            try:
+                members = document.members(data, self._work)
+            except document.TooManyMembersError:
+                cuts.append(pointer(*path))
+                return {ELLIPSIS: f"more than {document.MAX_MEMBERS} keys"}
+            self._members[path] = members
+        left = space - 2
+        shares: dict[str, int] = {}
+        for key, value in members.items():
+            self._work.spend()
+            min_size = len(key) + 4 + min(len(value), _MIN_MEMBER_BYTES)
+            if min_size > left and self._marked:
+                break
+            shares[key] = len(value)
+            left -= min_size
+        missing = len(members) - len(shares)
+        _share_out(shares, left - _MIN_MEMBER_BYTES if missing else left)
+        shown: dict[str, JSON] = {
+            key: self._abridge_value(members[key], share, (*path, key), cuts) for key, share in shares.items()
+        }
+        if missing:
+            cuts.append(pointer(*path))
+            shown[ELLIPSIS] = f"+{missing} key{'s' * (missing != 1)}"
+        return shown
+
+
+def summary_window(
+    data: RawJSON, show: Callable[[Frame, JSON, tuple[str, ...]], Window], frame: Frame, value: Any = None
+) -> Window | None:
+    """Returns a window with as much of a value as fits; None where not even a mark in its place fits.
+
+    The search finds the space for plain JSON, which is fast to encode, and then widens it by what the shortest form
+    saves.
+
+    Args:
+        data: the JSON of the value.
+        show: makes a window from an abridged value.
+        frame: the rest of the reply, with the budget.
+        value: the decoded `data`, where available.
+    """
+    summary, tokens = Summary(data, frame.work, not frame.structured, value), frame.budget.tokens
+    max_space, plain = min(len(data), tokens * 8), frame.without_tables()
+    windows: dict[int, Window] = {}
+
+    def cost(space: int) -> int:
+        windows[space] = show(plain, *summary.abridge(space))
+        return frame.cost(windows[space])
+
+    space = find_largest(max_space, tokens * 3, cost, tokens, grain=max(1, tokens // 50))
+    if space is None or not frame.policy.tables:
+        return None if space is None else windows[space]
+    best = windows[space]
+    for _ in range(_MAX_WIDENINGS):
+        shown = show(frame, *summary.abridge(space))
+        spent = frame.cost(shown)
+        if spent > tokens:
+            break
+        best, wider = shown, min(max_space, space * tokens // spent)
+        if wider - space <= space // 10:
+            break
+        space = wider
+    return best
+
+
+def _share_out(shares: dict[str, int], left: int) -> None:
+    """Replaces each size by the member's share: its minimum, and an even part of what is left, the smallest first."""
+    waiting = len(shares)
+    for key, size in sorted(shares.items(), key=lambda share: share[1]):
+        extra = max(0, min(size - _MIN_MEMBER_BYTES, left // waiting))
+        shares[key] = min(size, _MIN_MEMBER_BYTES) + extra
+        left -= extra
+        waiting -= 1
+
+
+_MEMBERS_PER_STEP = 8
+_BYTES_PER_TOKEN = 3
+"""A first guess of the size of JSON that fits; the search corrects it."""
+_MAX_PAIR_BYTES_PER_TOKEN = 200
+"""Two rows of more JSON are not tried as a table."""
+
+
+class Envelope(Struct, frozen=True):
+    """What is around the rows of a result: at each level an object, and the name under which it has the rows."""
+
+    levels: tuple[tuple[str, dict[str, JSON]], ...] = ()
+    path: tuple[str, ...] = ()
+    """The path to the rows."""
+
+    def around(self, rows: JSON) -> JSON:
+        """Returns the value with the rows in it."""
+        for name, members in reversed(self.levels):
+            rows = {**members, name: rows}
+        return rows
+
+
+BARE_ROWS = Envelope()
+"""The envelope of rows that are the whole value."""
+
+
+def rows_window(units: Sequence[RawJSON], start: int, envelope: Envelope, frame: Frame) -> Window | None:
+    """Returns a window with as many rows as fit, at least one; None where not even a summary of the first row fits."""
+    decoded: list[JSON] = []
+
+    def first(count: int) -> Window:
+        further = units[start + len(decoded) : start + count]
+        decoded.extend(document.decode_counted(unit, frame.work) for unit in further)
+        return frame.make_window("rows", envelope.around(decoded[:count]), start, start + count, len(units))
+
+    def window_of_part(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
+        inside = tuple(pointer(*envelope.path, start) + cut for cut in cuts)
+        return frame.make_window("rows", envelope.around([value]), start, start + 1, len(units), inside)
+
+    max_count = min(len(units) - start, frame.policy.page_size or len(units))
+    if max_count <= 0:
+        return first(0)
+    return _largest_window(max_count, (units[at] for at in range(start, len(units))), first, frame) or summary_window(
+        units[start], window_of_part, frame
+    )
+
+
+def members_window(units: Mapping[str, RawJSON], start: int, frame: Frame) -> Window | None:
+    """Returns a window with as many members of an object as fit; None where a key by itself is too long."""
+    frame.work.spend(start // _MEMBERS_PER_STEP)
+    keys: list[str] = []
+    further_keys = islice(units, start, None)
+    max_count = max(0, len(units) - start)
+
+    def key_at(place: int) -> str:
+        keys.extend(islice(further_keys, max(0, place + 1 - len(keys))))
+        return keys[place]
+
+    def first(count: int) -> Window:
+        chosen = map(key_at, range(count))
+        value = {key: document.decode_counted(units[key], frame.work) for key in chosen}
+        return frame.make_window("keys", value, start, start + count, len(units))
+
+    def window_of_part(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
+        inside = tuple(pointer(keys[0]) + cut for cut in cuts)
+        return frame.make_window("keys", {keys[0]: value}, start, start + 1, len(units), inside)
+
+    if not max_count:
+        return first(0)
+    sized = (units[key_at(place)] for place in range(max_count))
+    return _largest_window(max_count, sized, first, frame) or summary_window(units[keys[0]], window_of_part, frame)
+
+
+def _largest_window(
+    max_count: int, units: Iterable[RawJSON], first: Callable[[int], Window], frame: Frame
+) -> Window | None:
+    windows: dict[int, Window] = {}
+
+    def cost(count: int) -> int:
+        windows[count] = first(count)
+        return frame.cost(windows[count])
+
+    tokens, size, guess, pair_size = frame.budget.tokens, 0, 0, 0
+    for index, unit in enumerate(units):
+        frame.work.spend()
+        size += len(unit) + 1
+        pair_size = size if index < 2 else pair_size
+        if size <= tokens * _BYTES_PER_TOKEN:
+            guess = index + 1
+        elif index:
+            break
+    # One row is JSON and often costs more than a table of two, so that a search from one row on would find none.
+    lower = 2 if frame.has_tables and max_count > 1 and pair_size <= tokens * _MAX_PAIR_BYTES_PER_TOKEN else 1
+    count = find_largest(max_count, guess, cost, tokens, lower=lower)
+    if count is None and lower > 1 and cost(1) <= tokens:
+        count = 1
+    return None if count is None else windows[count]

@@ -92,7 +92,7 @@ class Frame(Struct, frozen=True):
     def make_window(
         self, unit: Unit, value: JSON, start: int, end: int, total: int, cuts: tuple[str, ...] = ()
     ) -> Window:
-        """Return a window with a JSON value, encoded in the fewest tokens."""
+        """Returns a window with a JSON value, encoded in the fewest tokens."""
         policy = self.policy
         encoded = encode(
             value, tables=self.has_tables, dictionary=policy.dictionary, model=policy.model, work=self.work
@@ -104,15 +104,15 @@ class Frame(Struct, frozen=True):
         return self.add_note(window)
 
     def cost(self, window: Window) -> int:
-        """Return the tokens of the whole reply: every text that a host may show to the model."""
+        """Returns the tokens of the whole reply: every text that a host may show to the model."""
         return self.budget.cost_of(self._counted_parts(window))
 
     def fits(self, window: Window) -> bool:
-        """Return whether the whole reply is within the budget."""
+        """Returns whether the whole reply is within the budget."""
         return self.budget.admits(*self._counted_parts(window))
 
     def _counted_parts(self, window: Window) -> list[str]:
-        """Return the texts of the reply, after counting the steps that counting their tokens takes."""
+        """Returns the texts of the reply, after counting the steps that counting their tokens takes."""
         parts = [*window.texts, self.other_text]
         if self.structured and window.value is not UNSET:
             parts.append(jsonrpc.encode(window.value).decode())

@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
-from deltamcp.runtime.watchdog import Watchdog
+from deltamcp.runtime.deadline import Watchdog
 
 logger = logging.getLogger("deltamcp")
 

@@ -32,7 +32,7 @@ def dedicate_process(lifespan: ServerLifespan, *, loads_modules: bool) -> None:
 def _configure_interpreter() -> None:
     """Shortens what other callers wait for threads that compute, and for garbage collection.
 
-    Objects that exist now, modules and catalogue, are exempt from garbage collection: a full collection would visit
+    Objects that exist now, modules and catalog, are exempt from garbage collection: a full collection would visit
     some 100,000 of them and pause every caller for 30 to 65 ms. Objects that are no longer referenced are freed as
     before; only those in a reference cycle stay.
     """
@@ -70,13 +70,13 @@ def keep_grpc_off_stderr() -> None:
 
 _FIRST_USED = (
     "cryptography.hazmat.primitives.ciphers.aead",
-    "deltamcp.catalog.fail_fast_validator",
+    "deltamcp.catalog.schema.fail_fast_validator",
     "deltamcp.catalog.search.index",
-    "deltamcp.catalog.search.relevance",
+    "deltamcp.catalog.search.index",
     "deltamcp.deltas.delta",
     "deltamcp.gcf",
-    "deltamcp.results.expression",
-    "deltamcp.results.pattern",
+    "deltamcp.results.queries.expression",
+    "deltamcp.results.queries.pattern",
     "deltamcp.results.symbol_graphs",
     "jsonpatch",
     "jsonschema_rs",

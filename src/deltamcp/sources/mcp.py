@@ -7,13 +7,13 @@ from deltamcp.catalog.operations_file.document import UpstreamEntry
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.context import Context
 from deltamcp.errors import RemoteError, UpstreamError
-from deltamcp.results.foreign_result import parse_tool_result
-from deltamcp.runtime.computations import Computations
+from deltamcp.results.content import parse_tool_result
 from deltamcp.runtime.secrets import Secrets, address_secrets, named_secrets, variable_secrets
-from deltamcp.sources.environment import fill_variables, variable_values
+from deltamcp.runtime.threads import Computations
+from deltamcp.sources.http import fill_variables, variable_values
+from deltamcp.upstreams.secrets import UpstreamSecrets, entry_values
+from deltamcp.upstreams.state import UpstreamSettings
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_secrets import UpstreamSecrets, entry_values
-from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.values import JSON, ToolResult
 from deltamcp.work import WorkLimitError
 

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from deltamcp.catalog.clean_text import clean
-from deltamcp.catalog.declared_arguments import DeclaredArguments
-from deltamcp.catalog.operation import Operation, ToolOptions
+from deltamcp.catalog.items.operation import Operation, ToolOptions
+from deltamcp.catalog.items.registration import registration
 from deltamcp.catalog.operations_file import reader
 from deltamcp.catalog.operations_file.document import (
     Document,
@@ -23,13 +22,14 @@ from deltamcp.catalog.operations_file.document import (
     OperationEntry,
     PythonHandler,
 )
-from deltamcp.catalog.registration import registration
+from deltamcp.catalog.schema.arguments import DeclaredArguments
+from deltamcp.catalog.text.clean_text import clean
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.threads import Computations
 from deltamcp.sources.http import HttpService
 from deltamcp.sources.mcp import McpUpstream
 from deltamcp.values import JSON

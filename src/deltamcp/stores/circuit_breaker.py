@@ -7,8 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import cast
 
-from deltamcp.stores.store import SharedStore, Store, StoreError, StoreUnreachableError
-from deltamcp.stores.token_bucket import TokenBuckets
+from deltamcp.stores.store import SharedStore, Store, StoreError, StoreUnreachableError, TokenBuckets
 
 _BYTES_PER_SECOND = 32 * 1024 * 1024
 """How fast a store takes data at least; a deadline is longer by the time for the data."""

@@ -8,8 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 
 from msgspec import Struct
 
-from deltamcp.stores.store import DEFAULT_QUOTAS, ENTRY_BYTES, Quotas
-from deltamcp.stores.token_bucket import TokenBuckets
+from deltamcp.stores.store import DEFAULT_QUOTAS, ENTRY_BYTES, Quotas, TokenBuckets
 
 _STALE_AT_ONCE = 128
 """The number of expired entries that one call deletes, so that it takes no longer than a millisecond or two."""

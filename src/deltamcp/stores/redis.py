@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.stores.store import (
+    CLOCK_SECONDS,
     DEFAULT_QUOTAS,
     ENTRY_BYTES,
     Quotas,
@@ -16,7 +17,6 @@ from deltamcp.stores.store import (
     hash_key,
     hash_text,
 )
-from deltamcp.stores.token_bucket import CLOCK_SECONDS
 
 _MAX_CONNECTIONS = 6
 """Connections open at once, of which one is a subscription; further calls wait. With three of a queue they make nine

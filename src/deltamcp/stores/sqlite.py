@@ -10,10 +10,9 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.stores import sqlite_cells, sqlite_messages
 from deltamcp.stores.store import (
     DEFAULT_QUOTAS,
     ENTRY_BYTES,
@@ -22,8 +21,88 @@ from deltamcp.stores.store import (
     StoreUnreachableError,
     hash_key,
     hash_text,
+    take_token,
 )
-from deltamcp.stores.token_bucket import take_token
+
+
+def integer(row: Any) -> int:
+    """Returns the first value of a row.
+
+    Raises:
+        sqlite3.DatabaseError: there is no row, or it has something else.
+    """
+    if row is None or not isinstance(row[0], int):
+        raise changed_error()
+    return row[0]
+
+
+def number(row: Any) -> float:
+    """Returns the first value of a row; raises as `integer` does."""
+    if row is None or not isinstance(row[0], int | float):
+        raise changed_error()
+    return row[0]
+
+
+def blob(row: Any) -> bytes:
+    """Returns the first value of a row; raises as `integer` does."""
+    if row is None or not isinstance(row[0], bytes):
+        raise changed_error()
+    return row[0]
+
+
+def changed_error() -> sqlite3.DatabaseError:
+    return sqlite3.DatabaseError("something else has changed what it stores; delete the file")
+
+
+SCHEMA = (
+    "CREATE TABLE messages (id INTEGER PRIMARY KEY, channel TEXT, sent REAL, bytes BLOB)",
+    "CREATE INDEX messages_sent ON messages (sent)",
+)
+_KEPT_SECONDS = 60.0
+"""A process that did not look for so long is told that it missed messages."""
+_MAX_KEPT = 10_000
+
+
+class NewMessages(NamedTuple):
+    """What a subscriber has not seen yet."""
+
+    messages: list[bytes]
+    newest: int
+    """The id of the newest message, in any channel."""
+    missed: bool
+    """Whether some were deleted before the subscriber looked."""
+
+
+def insert(file: sqlite3.Connection, channel: str, message: bytes, now: float) -> None:
+    """Adds a message and deletes old ones."""
+    with file:
+        file.execute("BEGIN IMMEDIATE")
+        file.execute("INSERT INTO messages (channel, sent, bytes) VALUES (?, ?, ?)", [channel, now, message])
+        # The newest one always stays, so that ids go on from it.
+        file.execute(
+            "DELETE FROM messages WHERE (sent <= ? OR id <= last_insert_rowid() - ?) AND id < last_insert_rowid()",
+            [now - _KEPT_SECONDS, _MAX_KEPT],
+        )
+
+
+def newest_id(file: sqlite3.Connection) -> int:
+    return integer(file.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone())
+
+
+def after(file: sqlite3.Connection, channel: str, seen: int) -> NewMessages:
+    """Returns the messages of a channel after the one with the id `seen`."""
+    newest = newest_id(file)
+    if newest == seen:
+        return NewMessages([], seen, missed=False)
+    with file:
+        file.execute("BEGIN")
+        newest = newest_id(file)
+        oldest = integer(file.execute("SELECT coalesce(min(id), 0) FROM messages").fetchone())
+        found = file.execute("SELECT bytes FROM messages WHERE id > ? AND channel = ? ORDER BY id", [seen, channel])
+        # The file may also have been replaced by another one, whose ids start anew.
+        missed = newest < seen or oldest > seen + 1
+        return NewMessages([blob(row) for row in found], newest, missed)
+
 
 _BUSY_SECONDS = 30.0
 """How long to wait for other processes; each locks the file for one entry, some 100 ms for a large one."""
@@ -68,7 +147,7 @@ _SCHEMA = (
     """,
     "CREATE TABLE buckets (key BLOB PRIMARY KEY, full_at REAL) WITHOUT ROWID",
     "CREATE INDEX buckets_full_at ON buckets (full_at)",
-    *sqlite_messages.SCHEMA,
+    *SCHEMA,
     f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {_VERSION}",
 )
@@ -144,7 +223,7 @@ class SqliteStore:
                 file.execute("BEGIN IMMEDIATE")
                 now = self._clock()
                 row = file.execute("SELECT full_at FROM buckets WHERE key = ?", [key]).fetchone()
-                full_at, seconds = take_token(now if row is None else sqlite_cells.number(row), now, rate, burst)
+                full_at, seconds = take_token(now if row is None else number(row), now, rate, burst)
                 if not seconds:
                     file.execute("INSERT OR REPLACE INTO buckets VALUES (?, ?)", [key, full_at])
             return seconds
@@ -152,13 +231,13 @@ class SqliteStore:
         return await self._run(take)
 
     async def publish(self, channel: str, message: bytes) -> None:
-        await self._run(lambda file: sqlite_messages.insert(file, channel, message, self._clock()))
+        await self._run(lambda file: insert(file, channel, message, self._clock()))
 
     async def subscribe(self, channel: str) -> AsyncGenerator[bytes | None, None]:
-        seen = await self._run(sqlite_messages.newest_id)
+        seen = await self._run(newest_id)
         yield None
         while True:
-            new = await self._run(functools.partial(sqlite_messages.after, channel=channel, seen=seen))
+            new = await self._run(functools.partial(after, channel=channel, seen=seen))
             seen = new.newest
             if new.missed:
                 yield None
@@ -312,7 +391,7 @@ class SqliteStore:
         delete_oldest = "DELETE FROM kept WHERE used = (SELECT min(used) FROM kept WHERE account = ?)"
         while _account_bytes(file, account) > self._quotas.per_account:
             if not file.execute(delete_oldest, [account]).rowcount:
-                raise sqlite_cells.changed_error()
+                raise changed_error()
         if _total_bytes(file) > self._quotas.total:
             raise self._quotas.full_error()
 
@@ -332,7 +411,7 @@ class SqliteStore:
             if row is None:
                 return None
             # A SELECT would hold the GIL while it copies the bytes, 30 ms for 50 MB.
-            with file.blobopen("data", "bytes", sqlite_cells.integer(row), readonly=True) as blob:
+            with file.blobopen("data", "bytes", integer(row), readonly=True) as blob:
                 return blob.read()
 
 
@@ -350,11 +429,11 @@ def _holds(file: sqlite3.Connection, key: str, expected: bytes, now: float) -> b
 
 
 def _total_bytes(file: sqlite3.Connection) -> int:
-    return sqlite_cells.integer(file.execute("SELECT bytes FROM total").fetchone())
+    return integer(file.execute("SELECT bytes FROM total").fetchone())
 
 
 def _account_bytes(file: sqlite3.Connection, account: bytes) -> int:
-    return sqlite_cells.integer(file.execute("SELECT bytes FROM accounts WHERE account = ?", [account]).fetchone())
+    return integer(file.execute("SELECT bytes FROM accounts WHERE account = ?", [account]).fetchone())
 
 
 def _forget_stale(file: sqlite3.Connection, now: float) -> None:

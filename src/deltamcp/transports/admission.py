@@ -19,7 +19,7 @@ from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
-from deltamcp.runtime.turns import LoopTurns
+from deltamcp.runtime.quota import LoopTurns
 from deltamcp.transports.http.asgi import HeaderList, Headers, Scope, client_address
 from deltamcp.transports.quota import REQUESTS_AT_ONCE
 from deltamcp.transports.trusted_proxies import TrustedProxies

@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from deltamcp.calls.call_log import outcome_word
 from deltamcp.calls.engine import Engine
-from deltamcp.calls.observers import ObservedCall
+from deltamcp.calls.observers import ObservedCall, outcome_word
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.figures import BUCKETS, FigureFolder, Figures, Histogram, Key, Snapshot
 from deltamcp.transports.http import asgi
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 from collections.abc import Hashable
 
-from deltamcp.runtime.turns import LoopTurns
+from deltamcp.runtime.quota import LoopTurns
 
 PAGE_SECONDS = 1.0
 """How old a page may be before the next one is made for whoever asks."""

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from deltamcp.calls.request_state import CONSENT_PREFIX, LOGIN_PREFIX
+from deltamcp.calls.request_context import CONSENT_PREFIX, LOGIN_PREFIX
 from deltamcp.context import Context, InputPending
 from deltamcp.dialects import modern, progressive_disclosure, tasks
 from deltamcp.errors import DeadlineError, InputDeclinedError, PeerError, UpstreamError

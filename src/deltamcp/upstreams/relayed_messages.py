@@ -1,4 +1,4 @@
-"""What an upstream asks, logs and reports while it performs a request, in the form in which the caller is told.
+"""What an upstream asks, logs and reports, within a request and outside, in the form that the caller is told.
 
 A question of ours is one line, which begins with a word. One of an upstream begins with `[server NAME asks]`, and each
 further line of it with `|`, so that nothing an upstream sends can look like ours.
@@ -6,14 +6,15 @@ further line of it with `|`, so that nothing an upstream sends can look like our
 
 import re
 import uuid
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from deltamcp.catalog.clean_text import clean, visible_line
+from deltamcp.catalog.text.clean_text import clean, visible_line
 from deltamcp.context import CAPABILITY, Context, adapt_question
 from deltamcp.dialects import versions
 from deltamcp.dialects.methods import LOG_LEVELS
 from deltamcp.errors import FAULTS, Fault, InputDeclinedError, PeerError
+from deltamcp.runtime.local_sessions import LocalSessions
 from deltamcp.runtime.secrets import Secrets
 from deltamcp.values import JSON, Era, InputRequest, Terms
 from deltamcp.wire import jsonrpc
@@ -232,3 +233,41 @@ def _is_form(schema: Any) -> bool:
     if not isinstance(properties, dict) or not isinstance(schema.get("required", []), list):
         return False
     return all(isinstance(field, dict) for field in properties.values())
+
+
+class OutsideRequest:
+    """The sender of no request: only the local user can be told, because it might be another user's business."""
+
+    owner: Hashable = None
+
+    def __init__(
+        self,
+        messages: RelayedMessages,
+        sessions: Callable[[], LocalSessions] = LocalSessions,
+    ) -> None:
+        """
+        Args:
+            messages: Passes on what the upstream sends for people to read.
+            sessions: Returns the sessions of the local user.
+        """
+        self._messages, self._sessions = messages, sessions
+
+    async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
+        session = self._sessions().only
+        if method != "roots/list":
+            raise PeerError(FAULTS[Fault.INVALID_PARAMS].handshake, "No request is open, so there is nobody to ask.")
+        if session is not None and "roots" in session.capabilities:
+            try:
+                answer = await session.request(method, params)
+            except InputDeclinedError as error:
+                raise PeerError(0, str(error)) from None
+            return answer if isinstance(answer, dict) else {"roots": []}
+        return self._messages.own_roots()
+
+    def log(self, params: dict[str, JSON]) -> None:
+        shown = self._messages.log(params)
+        if shown is not None:
+            self._sessions().log(shown)
+
+    async def detach(self) -> None:
+        """Does nothing: no request has a stream."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from deltamcp.catalog import prose
-from deltamcp.catalog.clean_text import visible_line
+from deltamcp.catalog.text import prose
+from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.context import Context
 from deltamcp.errors import (
     ArgumentsError,
@@ -25,19 +25,16 @@ from deltamcp.errors import (
     UpstreamError,
 )
 from deltamcp.limits import Limits
-from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.local_sessions import LocalSessions
-from deltamcp.runtime.turns import Turns
+from deltamcp.runtime.quota import Turns
+from deltamcp.runtime.threads import Computations
+from deltamcp.upstreams.client import NotReadyError, UpstreamClient, UpstreamClients
 from deltamcp.upstreams.forwarded_request import forward, needed_visits
-from deltamcp.upstreams.outside_request import OutsideRequest
+from deltamcp.upstreams.listing import KINDS, UpstreamListing
 from deltamcp.upstreams.parked_calls import ParkedCalls
-from deltamcp.upstreams.relayed_messages import RelayedMessages
-from deltamcp.upstreams.upstream_catalogue import KINDS, UpstreamCatalogue
-from deltamcp.upstreams.upstream_client import NotReadyError, UpstreamClient
-from deltamcp.upstreams.upstream_clients import UpstreamClients
-from deltamcp.upstreams.upstream_secrets import UpstreamSecrets, entry_values
-from deltamcp.upstreams.upstream_settings import UpstreamSettings
-from deltamcp.upstreams.upstream_state import Phase, UpstreamState
+from deltamcp.upstreams.relayed_messages import OutsideRequest, RelayedMessages
+from deltamcp.upstreams.secrets import UpstreamSecrets, entry_values
+from deltamcp.upstreams.state import Phase, UpstreamSettings, UpstreamState
 from deltamcp.values import JSON, LOCAL, Era, Kind, LogLevel, Principal, RawResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
@@ -136,7 +133,7 @@ class Upstream:
         self.on_change: Callable[[Kind | str], None] = lambda change: None
         """Called with the kind of a list that may have changed, or the URI of a resource that did.
 
-        After every start each list may have changed, unless a fetch of the catalogue is under way; and while it runs,
+        After every start each list may have changed, unless a fetch of the catalog is under way; and while it runs,
         when the time has passed for which it says that its lists are valid.
         """
         self.on_own_change: Callable[[Principal, Kind | str], None] = lambda principal, change: None
@@ -252,7 +249,7 @@ class Upstream:
             self._parked_calls.drop(memo["parked"])
         connection = self._clients.get(principal)
         if "task" in memo and connection is not None:
-            from deltamcp.upstreams.upstream_task import cancel_task
+            from deltamcp.upstreams.task import cancel_task
 
             with connection.in_use(), suppress(NotReadyError, UnreachableError, TimeoutError):
                 async with asyncio.timeout(_ABANDON_SECONDS):
@@ -301,7 +298,7 @@ class Upstream:
         timeout: float | None,
         options: Mapping[str, Any],
     ) -> RawResult:
-        from deltamcp.upstreams.upstream_task import call_tool  # with the client, without which a gateway lists tools
+        from deltamcp.upstreams.task import call_tool  # with the client, without which a gateway lists tools
 
         sends = 0
         perform = call_tool if method == "tools/call" else forward
@@ -412,7 +409,7 @@ class Upstream:
         except TimeoutError:
             raise self._failure(f"is busy; {_AGAIN}") from None
 
-    async def fetch_catalogue(self, principal: Principal = LOCAL) -> UpstreamCatalogue:
+    async def fetch_listing(self, principal: Principal = LOCAL) -> UpstreamListing:
         """Returns what the upstream lists now, for a principal, within bounds. That does not keep it running.
 
         Raises:
@@ -435,7 +432,7 @@ class Upstream:
             if not self._fetches[principal.owner]:
                 del self._fetches[principal.owner]
 
-    async def _fetch_lists(self, client: "DeltaClient") -> UpstreamCatalogue:
+    async def _fetch_lists(self, client: "DeltaClient") -> UpstreamListing:
         """Fetches all lists at once. One that fails, or takes too long, is not in the way of the others.
 
         Raises:
@@ -459,7 +456,7 @@ class Upstream:
         faults = {kind: self._redact(str(problem))[:_MAX_ERROR_CHARS] for kind, problem in problems.items()}
         lists: dict[str, Any] = {kind: one for kind, one in found.items() if kind not in problems}
         ids = {**client.operation_ids} if "tools" in lists else {}
-        return UpstreamCatalogue(client.server.raw, client.server.protocol, **lists, ids=ids, faults=faults)
+        return UpstreamListing(client.server.raw, client.server.protocol, **lists, ids=ids, faults=faults)
 
     async def _fetch_list(
         self, kind: str, fetch: Callable[[], Awaitable[list[dict[str, JSON]]]]

@@ -1,5 +1,6 @@
-"""Canonical JSON (RFC 8785): equal values are written as equal bytes."""
+"""Canonical JSON (RFC 8785): equal values are written as equal bytes, and digests identify them."""
 
+import hashlib
 import math
 from decimal import Decimal
 
@@ -64,3 +65,8 @@ def _to_double(value: int) -> float:
         return float(value)
     except OverflowError:
         raise ValueError("an integer is larger than a double can be") from None
+
+
+def sha256_digest(form: bytes) -> str:
+    """Returns the digest of bytes from `encode_canonical`: `sha256:` and 64 hex digits."""
+    return f"sha256:{hashlib.sha256(form).hexdigest()}"

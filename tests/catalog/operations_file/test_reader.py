@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltamcp.catalog.operations_file.document import (
+    SCHEMA,
     Document,
     HandlerByName,
     HttpHandler,
@@ -20,7 +21,6 @@ from deltamcp.catalog.operations_file.document import (
     ServiceEntry,
     UpstreamEntry,
 )
-from deltamcp.catalog.operations_file.keys import SCHEMA
 from deltamcp.catalog.operations_file.reader import read_document
 from tests.support.paths import ROOT
 from tests.support.properties import examples

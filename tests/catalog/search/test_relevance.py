@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.catalog.search.index import Hit, SearchIndex
-from deltamcp.catalog.search.relevance import is_weak, relevant_hits
+from deltamcp.catalog.search.index import Hit, SearchIndex, is_weak, relevant_hits
 
 
 def ranking(coverage: float, *scores: float) -> list[Hit]:

@@ -10,9 +10,9 @@ import pytest
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.errors import ClientError, DeadlineError, PeerError
-from deltamcp.transports.grpc.messages import SERVICE, lite_messages
+from deltamcp.transports.grpc.requests import SERVICE, lite_messages
 
 DETAILS_KEY = "grpc-status-details-bin"
 

@@ -6,15 +6,15 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from deltamcp import Limits
-from deltamcp.client.links import grpc_messages
-from deltamcp.transports.grpc.messages import lite_messages
+from deltamcp.client.links import grpc
+from deltamcp.transports.grpc.requests import lite_messages
 from deltamcp.values import Response
 
 MESSAGES = lite_messages()
 
 
 def read_result(message: Any) -> Any:
-    found = grpc_messages.read_response(message.SerializeToString(), 1, Limits())
+    found = grpc.read_response(message.SerializeToString(), 1, Limits())
     assert isinstance(found, Response)
     return found.result
 
@@ -39,7 +39,7 @@ def error_data(*details: tuple[str, bytes]) -> Any:
     status = status_pb2.Status(code=3)
     for name, value in details:
         status.details.add(type_url=f"type.googleapis.com/google.rpc.{name}", value=value)
-    return grpc_messages._error_data(status)
+    return grpc._error_data(status)
 
 
 @pytest.mark.parametrize("name", ["ErrorInfo", "BadRequest", "RetryInfo"])

@@ -8,8 +8,7 @@ import pytest
 import uvloop
 
 from deltamcp import ConfigurationError
-from deltamcp.client.client import DeltaClient
-from deltamcp.client.connect import connect
+from deltamcp.client.client import DeltaClient, connect
 from deltamcp.client.links.http1 import HttpConnectionPool
 from deltamcp.errors import ClientError, ConnectionLostError, DeltaError, PeerError, UnauthorizedError, UnreachableError
 from deltamcp.values import Era

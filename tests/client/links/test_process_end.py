@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.client.links import process
-from deltamcp.client.links.link import UnaddressedError, message_limits
+from deltamcp.client.links.link import DEFAULT_MAX_BYTES, UnaddressedError, message_limits
 from deltamcp.client.links.process import ProcessLink
-from deltamcp.client.links.received_size import DEFAULT_MAX_BYTES
 from deltamcp.errors import ClientError, ConnectionLostError, UnreachableError
 from deltamcp.values import Message, RequestId, Response
 from tests.support.conditions import wait_until

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp.client.connect import connect
+from deltamcp.client.client import connect
 from deltamcp.errors import UnreachableError
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.fake_http import Fake, FakeConnection, FakeRequest, serve_fake

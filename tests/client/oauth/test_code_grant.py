@@ -6,10 +6,10 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from deltamcp.client.oauth.code_grant import CodeRequest, make_code_request, make_state, read_code
+from deltamcp.client.oauth.grants import CodeRequest, make_code_request, make_state, read_code
 from deltamcp.client.oauth.json_http import JsonHttp
-from deltamcp.client.oauth.login_record import ClientIdentity
 from deltamcp.client.oauth.metadata import IssuerDocument
+from deltamcp.client.oauth.token_storage import ClientIdentity
 from deltamcp.errors import UnauthorizedError
 
 ISSUER = "https://as.example"

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from deltamcp.client.oauth import device_grant, json_http
+from deltamcp.client.oauth import grants, json_http
 from deltamcp.errors import ConfigurationError, UnauthorizedError
 from tests.support.authorization_server import AuthorizationServer, authorization_server
 from tests.support.login_issuer import IssuerRequest, LoginIssuer, as_json
@@ -947,7 +947,7 @@ async def test_no_attack_on_a_login_gets_anything(attack: Attack, monkeypatch: p
             scene.sleeps.append(seconds)
             await asyncio.sleep(0)
 
-        monkeypatch.setattr(device_grant, "asyncio", SimpleNamespace(sleep=sleep, timeout=asyncio.timeout))
+        monkeypatch.setattr(grants, "asyncio", SimpleNamespace(sleep=sleep, timeout=asyncio.timeout))
         await attempt(scene, attack)
 
 

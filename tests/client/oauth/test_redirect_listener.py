@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from deltamcp.client.oauth import redirect_listener
-from deltamcp.client.oauth.redirect_listener import RedirectListener, listen_for_redirect
+from deltamcp.client.oauth import grants
+from deltamcp.client.oauth.grants import RedirectListener, listen_for_redirect
 from deltamcp.errors import UnauthorizedError
 
 STATE = "s" * 43
@@ -67,7 +67,7 @@ async def test_a_head_that_is_too_large_is_cut_off():
 
 
 async def test_connections_that_say_nothing_are_bounded_and_do_not_stop_the_login(monkeypatch):
-    monkeypatch.setattr(redirect_listener, "_READ_SECONDS", 0.3)
+    monkeypatch.setattr(grants, "_READ_SECONDS", 0.3)
     async with listen_for_redirect("", "", STATE) as listener:
         port = int(listener.redirect_uri.split(":")[2].partition("/")[0])
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
@@ -81,7 +81,7 @@ async def test_connections_that_say_nothing_are_bounded_and_do_not_stop_the_logi
 
 async def test_silent_connections_do_not_keep_the_browser_out(monkeypatch):
     """The one that has said nothing for longest makes room."""
-    monkeypatch.setattr(redirect_listener, "_READ_SECONDS", 600.0)
+    monkeypatch.setattr(grants, "_READ_SECONDS", 600.0)
     async with listen_for_redirect("", "", STATE) as listener:
         port = int(listener.redirect_uri.split(":")[2].partition("/")[0])
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(16)]

@@ -11,12 +11,11 @@ import pytest
 from rich.console import Console
 
 from deltamcp import ConfigurationError, OAuth, UnauthorizedError, connect
-from deltamcp.client.oauth import device_grant
+from deltamcp.client.oauth import grants
 from deltamcp.client.oauth.login_page import LoginPage
-from deltamcp.client.oauth.login_record import decode_record
 from deltamcp.client.oauth.oauth import LoginRequiredError
 from deltamcp.client.oauth.server_access import ServerAccess, server_key
-from deltamcp.client.oauth.token_storage import MemoryStorage, TokenStorage, UserStorage
+from deltamcp.client.oauth.token_storage import MemoryStorage, TokenStorage, UserStorage, decode_record
 from tests.support.fake_http import Fake, serve_fake
 from tests.support.login_issuer import METHODS, IssuerRequest, LoginIssuer, as_json, serve_login_issuer
 
@@ -704,7 +703,7 @@ async def test_a_program_gets_tokens_for_itself():
 
 
 async def test_a_user_logs_in_on_another_device(monkeypatch):
-    monkeypatch.setattr(device_grant, "_MIN_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(grants, "_MIN_INTERVAL_SECONDS", 0.01)
     shown: list[LoginPage] = []
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, scope="read")

@@ -10,15 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from deltamcp.client.oauth.login_record import (
+from deltamcp.client.oauth.token_storage import (
     ClientIdentity,
     IssuedTokens,
     IssuerLogin,
     LoginRecord,
+    MemoryStorage,
+    UserStorage,
     decode_record,
     encode_record,
 )
-from deltamcp.client.oauth.token_storage import MemoryStorage, UserStorage
 from deltamcp.errors import ConfigurationError
 
 SERVER = "https://mcp.example/mcp"

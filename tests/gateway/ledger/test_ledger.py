@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from deltamcp import ResultPolicy, tokens
+from deltamcp.gateway import ledger as ledger_module
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
-from deltamcp.gateway.ledger import ledger as ledger_module
-from deltamcp.gateway.ledger.ledger import Ledger
-from deltamcp.gateway.ledger.ledger_figures import GATEWAY, LISTED, Usage
-from deltamcp.gateway.ledger.ledger_file import LedgerFile
+from deltamcp.gateway.ledger import Ledger
+from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, Usage
+from deltamcp.gateway.ledger_file import LedgerFile
 from tests.support.conditions import wait_until
 from tests.support.gateway_entries import module_entry
 from tests.support.raw_client import RawClient, raw_client

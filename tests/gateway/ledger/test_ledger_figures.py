@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.gateway.ledger import ledger_figures
-from deltamcp.gateway.ledger.ledger_figures import GATEWAY, LISTED, OTHERS, LedgerKey, Usage
+from deltamcp.gateway import ledger_figures
+from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, OTHERS, LedgerKey, Usage
 
 keys = st.builds(
     LedgerKey,

@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from deltamcp.catalog.clean_text import clean
+from deltamcp.catalog.text.clean_text import clean
 from deltamcp.gateway.trust.definition_diff import UnreadableDiffError, _parts, diff_lines
 
 TOOL: dict[str, Any] = {

@@ -80,7 +80,7 @@ async def test_a_server_that_does_not_list_what_it_has_is_not_called(tmp_path, m
         async def fail(principal=None):
             raise ClientError("It does not answer.")
 
-        monkeypatch.setattr(running.upstreams["books"], "fetch_catalogue", fail)
+        monkeypatch.setattr(running.upstreams["books"], "fetch_listing", fail)
         with pytest.raises(CallFailedError, match="does not list what it has"):
             await client.call("find")
         assert calls(upstream) == []

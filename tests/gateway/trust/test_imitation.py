@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from deltamcp import connect
 from deltamcp.gateway.trust import imitation
-from deltamcp.gateway.trust.imitation import _is_one_letter_apart, compare_tools, similar_upstreams
-from deltamcp.gateway.trust.lookalikes import skeleton
+from deltamcp.gateway.trust.imitation import _is_one_letter_apart, compare_tools, similar_upstreams, skeleton
 from tests.gateway.trust.lookalike_names import LOOKALIKES, ORDINARY
 from tests.support.conditions import wait_until
 from tests.support.listing_upstream import ListingUpstream, gateway, tool

@@ -11,7 +11,7 @@ from deltamcp.gateway.trust.review import ApprovalRecord, Verdict, approve, reje
 from deltamcp.limits import Limits
 from deltamcp.runtime.seal import Seal
 from deltamcp.stores.store import open_store
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.values import Principal
 
 ALICE, BOB = Principal("alice"), Principal("bob")
@@ -23,17 +23,17 @@ def config(**options: Any) -> UpstreamConfig:
     return UpstreamConfig(name="notes", entry=entry, auth="oauth", **{"on_new": "announce", **options})
 
 
-def listed(text: str = "Finds.", *names: str) -> UpstreamCatalogue:
+def listed(text: str = "Finds.", *names: str) -> UpstreamListing:
     tools = [{"name": name, "description": text, "inputSchema": {"type": "object"}} for name in names or ("find",)]
-    return UpstreamCatalogue({}, "2026-07-28", tools)
+    return UpstreamListing({}, "2026-07-28", tools)
 
 
 def record(**members: Any) -> ApprovalRecord:
     return ApprovalRecord("notes", **{"approved": {}, **members})
 
 
-def pinned(catalogue: UpstreamCatalogue) -> dict[str, str]:
-    return decide(config(), catalogue, None, [], []).digests
+def pinned(listing: UpstreamListing) -> dict[str, str]:
+    return decide(config(), listing, None, [], []).digests
 
 
 def test_the_first_list_is_trusted_and_a_later_change_is_kept_out():
@@ -78,14 +78,14 @@ def test_what_one_principal_was_listed_first_is_no_approval_for_another():
 
 
 def test_of_two_tools_with_one_name_the_first_counts():
-    twice = UpstreamCatalogue({}, "", [*listed().tools, *listed("Obeys.").tools])
+    twice = UpstreamListing({}, "", [*listed().tools, *listed("Obeys.").tools])
     assert not decide(config(), twice, pinned(listed()), [], []).withheld
 
 
 def test_resources_that_are_data_or_say_what_others_say_are_offered_and_a_new_text_is_not():
-    def resources(*said: tuple[str, str]) -> UpstreamCatalogue:
+    def resources(*said: tuple[str, str]) -> UpstreamListing:
         items = [{"uri": f"note://{name}", "name": name, "description": text} for name, text in said]
-        return UpstreamCatalogue({}, "", resources=items)
+        return UpstreamListing({}, "", resources=items)
 
     strict, first = config(on_new="quarantine"), pinned(resources(("one", "A note.")))
     assert not decide(strict, resources(("two", "A note."), ("three", "three")), first, [], []).withheld
@@ -106,11 +106,11 @@ def reviews(tmp_path):
     return make
 
 
-async def review(reviews: PrincipalReviews, principal: Principal, catalogue: UpstreamCatalogue) -> Any:
-    async def again() -> UpstreamCatalogue:
-        return catalogue
+async def review(reviews: PrincipalReviews, principal: Principal, listing: UpstreamListing) -> Any:
+    async def again() -> UpstreamListing:
+        return listing
 
-    return await reviews.review(config(), principal, catalogue, again)
+    return await reviews.review(config(), principal, listing, again)
 
 
 async def test_what_was_trusted_is_known_after_a_restart_and_of_each_principal_apart(reviews, tmp_path):
@@ -149,7 +149,7 @@ async def test_what_the_operator_rejects_stays_out_for_all(reviews, tmp_path):
 async def test_numbers_that_vary_from_list_to_list_do_not_keep_a_tool_out(reviews):
     count = iter(range(100))
 
-    async def fetch() -> UpstreamCatalogue:
+    async def fetch() -> UpstreamListing:
         return listed(f"Finds, call {next(count)}.")
 
     made = reviews()

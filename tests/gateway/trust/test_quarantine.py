@@ -8,12 +8,12 @@ import pytest
 
 from deltamcp import connect
 from deltamcp.errors import CallFailedError, PeerError
-from deltamcp.gateway.catalogue_cache import CatalogueCache, StoredReview
 from deltamcp.gateway.config import UpstreamConfig
+from deltamcp.gateway.listing_cache import ListingCache, StoredReview
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.quarantine import ABSENCES
 from deltamcp.gateway.trust.review import Verdict
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.upstreams.listing import UpstreamListing
 from tests.support.conditions import wait_until
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
 
@@ -28,7 +28,7 @@ async def names(client):
 
 
 async def listed(folder, upstream, **options):
-    for cached in (folder / "catalogues").glob("*"):
+    for cached in (folder / "catalogs").glob("*"):
         cached.unlink()
     async with connect(server(folder, upstream, **options), progressive=False) as client:
         return await names(client)
@@ -115,7 +115,7 @@ async def test_the_name_of_a_tool_that_is_kept_out_stays_its_own(tmp_path):
     )
 
     async def both():
-        for cached in (tmp_path / "catalogues").glob("*"):
+        for cached in (tmp_path / "catalogs").glob("*"):
             cached.unlink()
         async with connect(
             gateway(tmp_path, first.config(), second.config(), prefix=False).server, progressive=False
@@ -165,11 +165,11 @@ async def test_where_nothing_can_be_stored_tools_are_offered_and_that_is_told(tm
 async def test_gateways_that_start_at_once_lose_no_approval():
     config = UpstreamConfig(name="books", entry={"command": "books"}, on_new="announce")
 
-    def catalogue(count):
-        return UpstreamCatalogue({}, "2025-11-25", [tool(f"tool{number}") for number in range(count)])
+    def listing(count):
+        return UpstreamListing({}, "2025-11-25", [tool(f"tool{number}") for number in range(count)])
 
-    Approvals().review(config, catalogue(1))
-    await asyncio.gather(*(asyncio.to_thread(Approvals().review, config, catalogue(count)) for count in range(2, 9)))
+    Approvals().review(config, listing(1))
+    await asyncio.gather(*(asyncio.to_thread(Approvals().review, config, listing(count)) for count in range(2, 9)))
     [record] = Approvals().records().values()
     assert len(record.approved) == 8 and not record.waiting
 
@@ -177,11 +177,11 @@ async def test_gateways_that_start_at_once_lose_no_approval():
 async def test_a_stored_review_with_an_unknown_verdict_is_made_again(tmp_path):
     upstream = ListingUpstream(tmp_path, "books", tools=[tool("find")])
     await listed(tmp_path, upstream)
-    cache, config = CatalogueCache(tmp_path / "catalogues"), upstream.config(start="ahead")
+    cache, config = ListingCache(tmp_path / "catalogs"), upstream.config(start="ahead")
     cached = cache.load(config.name, config.entry)
     assert cached is not None and cached.review is not None
     review = StoredReview(cached.review.basis, {"/tools/find": "strange"})
-    cache.store(config.name, config.entry, cached.catalogue, review)
+    cache.store(config.name, config.entry, cached.listing, review)
     async with connect(gateway(tmp_path, config).server, progressive=False) as client:
         assert await names(client) == {"find"}
 

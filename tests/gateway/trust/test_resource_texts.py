@@ -4,7 +4,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from deltamcp.gateway.trust.resource_texts import resource_text
+from deltamcp.gateway.trust.review import resource_text
 
 
 @pytest.mark.parametrize(

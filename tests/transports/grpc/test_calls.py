@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from deltamcp import Context, DeltaServer, Limits, NeedsResource, ToolFailure
-from deltamcp.wire.struct_values import LARGEST_INTEGER, MAX_DEPTH
+from deltamcp.wire.protobuf import LARGEST_INTEGER, MAX_DEPTH
 from tests.support.grpc_peer import MESSAGES, as_dict, refusal, serve_grpc
 from tests.support.lite_client import lite_client, lite_server
 from tests.support.strategies import any_json

@@ -12,7 +12,7 @@ from deltamcp.dialects.mcp_lite_bodies import LiteResponse
 from deltamcp.transports.grpc import responses as grpc_responses
 from deltamcp.transports.grpc.responses import GrpcEncoder, ResponseForm, encode_part, encode_response
 from deltamcp.values import Text
-from deltamcp.wire.struct_values import StructError
+from deltamcp.wire.protobuf import StructError
 from tests.support.grpc_peer import MESSAGES, as_dict
 
 STAMP = Stamp(0.0, 0)

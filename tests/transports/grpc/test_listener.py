@@ -8,7 +8,7 @@ from grpc._cython import cygrpc
 
 from bench.hostile.http2 import Http2Connection, StreamReply, grpc_headers, grpc_message
 from deltamcp import DeltaServer
-from deltamcp.transports.warning_filter import WARNING_FILTER
+from deltamcp.runtime.log import WARNING_FILTER
 from tests.support.conditions import HANG_SECONDS
 from tests.support.grpc_peer import as_dict, serve_grpc
 
@@ -54,7 +54,7 @@ def call_with_metadata(port: int, metadata: list[tuple[str, str]]) -> StreamRepl
 async def test_metadata_that_is_no_utf_8_is_one_line_of_the_log_without_what_was_sent(caplog, monkeypatch):
     monkeypatch.setattr(WARNING_FILTER, "_next", {})
     monkeypatch.setattr(WARNING_FILTER, "_left_out", {})
-    monkeypatch.setattr("deltamcp.transports.warning_filter.time.monotonic", lambda: 1_000.0)
+    monkeypatch.setattr("deltamcp.runtime.log.time.monotonic", lambda: 1_000.0)
     metadata = [("authorization", "Bearer secret\xcd("), ("x-other", "\xff"), *[(f"x-{n}", "\xcd(") for n in range(20)]]
     async with serve_grpc(DeltaServer("metadata")) as peer:
         for _ in range(3):
@@ -68,7 +68,7 @@ async def test_metadata_that_is_no_utf_8_is_one_line_of_the_log_without_what_was
 def test_a_call_that_its_client_left_is_one_line_and_an_authors_error_keeps_its_traceback(caplog, monkeypatch):
     monkeypatch.setattr(WARNING_FILTER, "_next", {})
     monkeypatch.setattr(WARNING_FILTER, "_left_out", {})
-    monkeypatch.setattr("deltamcp.transports.warning_filter.time.monotonic", lambda: 1_000.0)
+    monkeypatch.setattr("deltamcp.runtime.log.time.monotonic", lambda: 1_000.0)
     logger = logging.getLogger("grpc._cython.cygrpc")
     for error in (cygrpc.ExecuteBatchError("x"), cygrpc.ExecuteBatchError("y"), UnicodeError("author")):
         try:

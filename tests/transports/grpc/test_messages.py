@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2
 
-from deltamcp.transports.grpc.messages import PROMPTS_SERVICE, SERVICE, lite_messages, read_descriptors
+from deltamcp.transports.grpc.requests import PROMPTS_SERVICE, SERVICE, lite_messages, read_descriptors
 from tests.support.paths import ROOT
 
 FILES = ("mcplite.proto", "mcplite_ext.proto")

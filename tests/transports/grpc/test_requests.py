@@ -10,10 +10,9 @@ import pytest
 from deltamcp import Limits
 from deltamcp.errors import Fault
 from deltamcp.transports.grpc import requests as grpc_requests
-from deltamcp.transports.grpc.messages import lite_messages
-from deltamcp.transports.grpc.requests import GrpcRequests, ReceivedMessage
+from deltamcp.transports.grpc.requests import GrpcRequests, ReceivedMessage, lite_messages
 from deltamcp.values import Failure
-from deltamcp.wire.struct_values import write_struct
+from deltamcp.wire.protobuf import write_struct
 from tests.support.loop_iterations import LoopIterations
 
 LIMITS = Limits(values=1_000)

@@ -12,8 +12,8 @@ from grpc_health.v1 import health_pb2
 
 from deltamcp import Context, DeltaServer, Limits, ToolError
 from deltamcp.transports.grpc.admission import GrpcRequest
-from deltamcp.transports.grpc.replies import GrpcStreamReply
 from deltamcp.transports.grpc.responses import GrpcEncoder, ResponseForm
+from deltamcp.transports.grpc.service import GrpcStreamReply
 from deltamcp.values import ANONYMOUS, Caller, PromiseStatus
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.grpc_peer import GrpcPeer, as_dict, refusal, serve_grpc

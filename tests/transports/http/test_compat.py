@@ -26,7 +26,7 @@ from deltamcp import (
     ResultPolicy,
 )
 from deltamcp.auth.authenticator import Credentials
-from deltamcp.auth.token_fault import TokenFault, refusal
+from deltamcp.auth.bearer import TokenFault, refusal
 from deltamcp.errors import Fault
 from deltamcp.transports.http.compat import DeltaMcpApp, write_challenge
 from deltamcp.values import Failure

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from deltamcp import Context, DeltaServer, Disclosure, Limits, Rate, RateLimits, StaticTokens
 from deltamcp.auth.static_tokens import make_token
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import Kind, Surface
 from tests.support.asgi_client import AsgiExchange

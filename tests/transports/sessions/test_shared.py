@@ -9,8 +9,8 @@ import pytest
 
 from deltamcp import Context, DeltaServer, Limits, ResultPolicy
 from deltamcp.auth.authenticator import Credentials
-from deltamcp.delivery import shared_replies
-from deltamcp.replicas.messages import SessionChanged, SessionEnded
+from deltamcp.delivery import sent_results
+from deltamcp.replicas import SessionChanged, SessionEnded
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.sessions.records import StreamCopies, StreamCopy
 from deltamcp.values import Failure, Kind, Principal
@@ -246,7 +246,7 @@ async def call_rows(client: Any, **policy: Any) -> tuple[str, str]:
 
 
 async def test_deltas_are_against_the_last_result_that_any_replica_has_sent(tmp_path, monkeypatch):
-    monkeypatch.setattr(shared_replies, "_CLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(sent_results, "_CLOCK_SECONDS", 0.0)
     async with replicas(make_changing_rows, f"sqlite:///{tmp_path}/store.db") as two:
         one, other = two.clients
         await one.initialize()
@@ -260,7 +260,7 @@ async def test_deltas_are_against_the_last_result_that_any_replica_has_sent(tmp_
 
 
 async def test_a_reset_reaches_all_replicas(tmp_path, monkeypatch):
-    monkeypatch.setattr(shared_replies, "_CLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(sent_results, "_CLOCK_SECONDS", 0.0)
     async with replicas(make_changing_rows, f"sqlite:///{tmp_path}/store.db") as two:
         one, other = two.clients
         await one.initialize()
@@ -274,8 +274,8 @@ async def test_a_reply_of_another_process_a_moment_before_counts_as_later(tmp_pa
         one, other = two.clients
         await one.initialize()
         await call_rows(one)
-        monkeypatch.setattr(shared_replies, "_PROCESS", "another")
-        monkeypatch.setattr(shared_replies, "_CLOCK_SECONDS", 3600.0)
+        monkeypatch.setattr(sent_results, "_PROCESS", "another")
+        monkeypatch.setattr(sent_results, "_CLOCK_SECONDS", 3600.0)
         assert (await call_rows(other))[0] == "full"
 
 
@@ -388,7 +388,7 @@ async def test_replicas_are_not_told_of_the_cancellation_of_an_id_that_no_reques
 
 
 async def test_an_error_does_not_cut_a_replica_off_from_the_others(two, monkeypatch):
-    monkeypatch.setattr("deltamcp.replicas.replica._SIGN_SECONDS", 0.01)
+    monkeypatch.setattr("deltamcp.replicas._SIGN_SECONDS", 0.01)
     one, other = two.clients
     await one.initialize()
     call = await begin(one, 7, "wait")
@@ -676,8 +676,8 @@ async def test_a_response_is_found_after_its_process_has_stopped(store):
 
 
 async def test_the_call_of_a_replica_that_died_is_told_as_perhaps_executed(store, monkeypatch):
-    monkeypatch.setattr("deltamcp.replicas.replica._ALIVE_SECONDS", 0.3)
-    monkeypatch.setattr("deltamcp.replicas.replica._SIGN_SECONDS", 0.1)
+    monkeypatch.setattr("deltamcp.replicas._ALIVE_SECONDS", 0.3)
+    monkeypatch.setattr("deltamcp.replicas._SIGN_SECONDS", 0.1)
     async with replicas(make, store) as two:
         one, other = two.clients
         await one.initialize()

@@ -1,10 +1,12 @@
-"""The parsed form of an `operations.json`: operations, their handlers, and their categories."""
+"""The parsed form of an `operations.json`, its keys and the types of their values."""
 
 import re
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from msgspec import Struct
 
+from deltamcp.catalog.items.operation import ID_SEGMENT_PATTERN
 from deltamcp.values import JSON
 
 Policy: TypeAlias = Literal["allow", "confirm", "deny"]
@@ -137,3 +139,239 @@ class Document(Struct, frozen=True, kw_only=True):
     title: str | None = None
     description: str | None = None
     version: str | None = None
+
+
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+_FUNCTION_REF = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_LINE_BREAK = re.compile("[\r\n\0]")
+
+
+class KeyType(NamedTuple):
+    """The type of a key's value."""
+
+    phrase: str
+    """The type in words, for error messages."""
+    is_valid: Callable[[JSON], bool]
+    schema: dict[str, JSON]
+
+    def with_description(self, sentence: str) -> "KeyType":
+        return self._replace(schema={**self.schema, "description": sentence})
+
+
+def _is_text(value: JSON) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: JSON) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_text_list(value: JSON) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_duration(value: JSON) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _is_header_map(value: JSON) -> bool:
+    return isinstance(value, dict) and all(
+        HEADER_NAME.fullmatch(name) and isinstance(text, str) and not _LINE_BREAK.search(text)
+        for name, text in value.items()
+    )
+
+
+def _pattern_type(pattern: re.Pattern[str], phrase: str) -> KeyType:
+    return KeyType(
+        phrase,
+        lambda value: isinstance(value, str) and bool(pattern.fullmatch(value)),
+        {"type": "string", "pattern": f"^(?:{pattern.pattern})$"},
+    )
+
+
+def _choice_type(literal: Any) -> KeyType:
+    names = list(get_args(literal))
+    return KeyType(f"one of {', '.join(names)}", lambda value: value in names, {"enum": names})
+
+
+_TEXT = KeyType("text", _is_text, {"type": "string"})
+_FLAG = KeyType("true or false", lambda value: isinstance(value, bool), {"type": "boolean"})
+_OBJECT = KeyType("an object", _is_object, {"type": "object"})
+_LIST = KeyType("a list", lambda value: isinstance(value, list), {"type": "array"})
+_TEXTS = KeyType("a list of texts", _is_text_list, {"type": "array", "items": {"type": "string"}})
+_TEXT_BY_NAME = KeyType(
+    "an object whose values are texts",
+    lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
+    {"type": "object", "additionalProperties": {"type": "string"}},
+)
+_HEADERS = KeyType(
+    "an object of HTTP header names and one-line texts",
+    _is_header_map,
+    {
+        "type": "object",
+        "propertyNames": {"pattern": f"^{HEADER_NAME.pattern}$"},
+        "additionalProperties": {"type": "string", "pattern": r"^[^\r\n\u0000]*$"},
+    },
+)
+_DURATION = KeyType("a number of seconds above 0", _is_duration, {"type": "number", "exclusiveMinimum": 0})
+_ADDRESS = _pattern_type(re.compile(r"(https?://|\$\{)[^\s#]*"), "an address that begins with http:// or https://")
+
+OPERATION_KEYS: Mapping[str, KeyType] = {
+    "name": _pattern_type(_NAME, "1 to 128 letters, digits, '_', '-' or '.'").with_description(
+        "A second name for the operation, and the name of the function behind it where there is no handler."
+    ),
+    "title": _TEXT.with_description("A name for people."),
+    "summary": _TEXT.with_description("The few words an index has room for."),
+    "description": _TEXT.with_description("What the operation does, for the model."),
+    "inputSchema": _OBJECT.with_description("A JSON Schema of the arguments."),
+    "parameters": _OBJECT.with_description("Instead of inputSchema: a JSON Schema for each argument, by its name."),
+    "required": _TEXTS.with_description("With parameters: the arguments that must be given."),
+    "outputSchema": _OBJECT.with_description("A JSON Schema of the result."),
+    "annotations": _OBJECT.with_description("MCP's hints, such as readOnlyHint."),
+    "handler": _OBJECT.with_description("What performs the operation."),
+    "tags": _TEXTS.with_description("Words to find it by."),
+    "policy": _choice_type(Policy).with_description(
+        "Whether it may be called: at once, after the user agreed, or not at all."
+    ),
+    "pinned": _FLAG.with_description("Listed as a tool of its own besides."),
+    "deprecated": KeyType(
+        "true, false or what to use instead",
+        lambda value: isinstance(value, bool | str),
+        {"type": ["boolean", "string"]},
+    ).with_description("True, or what to use instead."),
+    "examples": _LIST.with_description("Arguments it can be called with."),
+    "scopes": _TEXTS.with_description("What a caller must be allowed to do."),
+    "fields": _TEXTS.with_description("Dotted paths of what to keep of a result."),
+    "timeout": _DURATION.with_description("Seconds it may take."),
+    "promise": _choice_type(PromisePolicy).with_description("Whether the server may answer with a promise."),
+    "sync_seconds": _DURATION.with_description("With promise: how long a client waits before it gets one."),
+    "on_redelivery": _choice_type(OnRedelivery).with_description(
+        "With promise: whether the call runs again after its worker has died."
+    ),
+}
+OPERATION_MARKERS = frozenset({"inputSchema", "parameters", "handler"})
+
+HANDLER_KEYS: Mapping[str, Mapping[str, KeyType]] = {
+    "python": {"kind": _TEXT, "ref": _pattern_type(_FUNCTION_REF, "of the form package.module:function")},
+    "http": {
+        "kind": _TEXT,
+        "method": _choice_type(Method),
+        "path": _pattern_type(re.compile(r"/[^\s#]*"), "a path that begins with '/' and has no spaces or '#'"),
+        "param_map": _OBJECT,
+        "service": _TEXT,
+    },
+    "mcp": {"kind": _TEXT, "server": _TEXT, "tool": _TEXT},
+}
+REQUIRED_HANDLER_KEYS: Mapping[str, tuple[str, ...]] = {
+    "python": ("ref",),
+    "http": ("method", "path"),
+    "mcp": ("server", "tool"),
+}
+PLACE_KEYS: Mapping[str, KeyType] = {"in": _choice_type(Location), "name": _TEXT}
+
+SERVICE_KEYS: Mapping[str, KeyType] = {"base_url": _ADDRESS, "headers": _HEADERS, "timeout": _DURATION}
+HTTP_KEYS: Mapping[str, KeyType] = {**SERVICE_KEYS, "services": _OBJECT}
+UPSTREAM_KEYS: Mapping[str, KeyType] = {
+    "type": _choice_type(Literal["stdio", "http", "streamable-http"]),
+    "command": _TEXT,
+    "args": _TEXTS,
+    "env": _TEXT_BY_NAME,
+    "cwd": _TEXT,
+    "url": _ADDRESS,
+    "headers": _HEADERS,
+}
+CATEGORY_KEYS: Mapping[str, KeyType] = {"description": _TEXT, "operations": _OBJECT, "categories": _OBJECT}
+FILE_KEYS: Mapping[str, KeyType] = {
+    "$schema": _TEXT,
+    "title": _TEXT,
+    "description": _TEXT,
+    "version": _TEXT,
+    "operations": _OBJECT,
+    "categories": _OBJECT,
+    "http": _OBJECT,
+    "mcpServers": _OBJECT,
+}
+
+
+def _make_schema() -> dict[str, JSON]:
+    def object_of(keys: Mapping[str, KeyType], needed: Iterable[str] = (), **special: JSON) -> dict[str, JSON]:
+        return {
+            "type": "object",
+            "properties": {**{key: kind.schema for key, kind in keys.items()}, **special},
+            "patternProperties": {"^_": True},
+            "additionalProperties": False,
+            "required": list(needed),
+        }
+
+    def children_of(definition: str, **special: JSON) -> dict[str, JSON]:
+        return {
+            "type": "object",
+            "properties": special,
+            "patternProperties": {"^_": True, f"^{ID_SEGMENT_PATTERN}$": {"$ref": f"#/$defs/{definition}"}},
+            "additionalProperties": False,
+        }
+
+    def map_of(definition: str) -> dict[str, JSON]:
+        return {"type": "object", "patternProperties": {"^[^_]|^$": {"$ref": f"#/$defs/{definition}"}}}
+
+    place = {"anyOf": [PLACE_KEYS["in"].schema, object_of(PLACE_KEYS, ["in"])]}
+    params = {"param_map": {"type": "object", "additionalProperties": place}}
+    handlers = [
+        object_of(
+            keys, ("kind", *REQUIRED_HANDLER_KEYS[kind]), **(params if kind == "http" else {}), kind={"const": kind}
+        )
+        for kind, keys in HANDLER_KEYS.items()
+    ]
+    kinds = {"properties": {"_kind": {"enum": ["operation", "category"]}}}
+    not_index = {"propertyNames": {"not": {"const": "index"}}}
+    is_operation = {
+        "if": {"required": ["_kind"]},
+        "then": {"properties": {"_kind": {"const": "operation"}}},
+        "else": {"anyOf": [{"required": [marker]} for marker in sorted(OPERATION_MARKERS)]},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "operations.json",
+        **object_of(
+            FILE_KEYS,
+            operations={"allOf": [{"$ref": "#/$defs/category"}, not_index]},
+            categories={"allOf": [{"$ref": "#/$defs/companions"}, not_index]},
+            http={
+                **object_of(HTTP_KEYS, services=map_of("service")),
+                "anyOf": [{"required": ["base_url"]}, {"required": ["services"]}],
+            },
+            mcpServers=map_of("upstream"),
+        ),
+        "anyOf": [{"required": ["operations"]}, {"required": ["categories"]}],
+        "$defs": {
+            "category": children_of("node", _description={"type": "string"}),
+            "node": {
+                **kinds,
+                "if": is_operation,
+                "then": {"$ref": "#/$defs/operation"},
+                "else": {"$ref": "#/$defs/category"},
+            },
+            "companions": children_of("companion"),
+            "companion": object_of(
+                CATEGORY_KEYS,
+                operations={"$ref": "#/$defs/companionOperations"},
+                categories={"$ref": "#/$defs/companions"},
+            ),
+            "companionOperations": children_of("companionOperation"),
+            "companionOperation": {
+                **kinds,
+                "if": {"required": ["_kind"], "properties": {"_kind": {"const": "category"}}},
+                "then": {"$ref": "#/$defs/category"},
+                "else": {"$ref": "#/$defs/operation"},
+            },
+            "operation": object_of(OPERATION_KEYS, handler={"$ref": "#/$defs/handler"}),
+            "handler": {"oneOf": handlers},
+            "service": object_of(SERVICE_KEYS, ["base_url"]),
+            "upstream": {**object_of(UPSTREAM_KEYS), "oneOf": [{"required": ["command"]}, {"required": ["url"]}]},
+        },
+    }
+
+
+SCHEMA: dict[str, JSON] = _make_schema()
+"""A JSON Schema of the file, for editors; the reader also finds faults that no schema can express."""

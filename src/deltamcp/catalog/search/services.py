@@ -1,4 +1,4 @@
-"""What services are known for: a request says CRM or wiki page, and the catalogue has HubSpot or Confluence.
+"""What services are known for: a request says CRM or wiki page, and the catalog has HubSpot or Confluence.
 
 The table is general knowledge of such services. A line has words for a kind of service or for what it keeps, two words
 joined where only both together say it, and then the names of services. A request that names the kind finds the

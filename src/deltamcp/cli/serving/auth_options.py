@@ -111,11 +111,11 @@ def make_authenticator(options: AuthOptions) -> "Authenticator | None":
         case "":
             return None
         case "open":
-            from deltamcp.auth.open_access import OpenAccess
+            from deltamcp.auth.authenticator import OpenAccess
 
             return OpenAccess()
         case "presence":
-            from deltamcp.auth.open_access import PresenceOnly
+            from deltamcp.auth.authenticator import PresenceOnly
 
             return PresenceOnly()
         case _ if kind == "tokens":
@@ -128,7 +128,7 @@ def make_authenticator(options: AuthOptions) -> "Authenticator | None":
 
 def _verifying(options: AuthOptions, issuer: str) -> "Authenticator":
     """Makes what verifies JSON Web Tokens."""
-    from deltamcp.auth.public_key import ALGORITHMS
+    from deltamcp.auth.jwt_verifier import ALGORITHMS
     from deltamcp.auth.resource_server import ResourceServer
 
     if options.issuer is not None or options.only_for_this_resource:

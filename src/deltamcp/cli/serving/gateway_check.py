@@ -7,23 +7,22 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.cli.serving import log
-from deltamcp.cli.serving.log import LogOptions
+from deltamcp.cli.serving import monitoring_options
+from deltamcp.cli.serving.monitoring_options import LogOptions
 from deltamcp.cli.terminal import output
-from deltamcp.cli.terminal.progress import ProgressBar
+from deltamcp.cli.terminal.output import ProgressBar
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.costs.cost import Cost, ServerListing, count_together
 from deltamcp.errors import ConfigurationError, DeltaError
-from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
-from deltamcp.gateway.config_file import GatewayFile
+from deltamcp.gateway.config import GatewayConfig, GatewayFile, UpstreamConfig
 from deltamcp.gateway.trust.approvals import Approvals, load
 from deltamcp.gateway.trust.imitation import compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import approve_command, review
 from deltamcp.gateway.upstream_items import is_offered
 from deltamcp.hosts.files import DISABLED
+from deltamcp.upstreams.listing import UpstreamListing
+from deltamcp.upstreams.secrets import UpstreamSecrets
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
-from deltamcp.upstreams.upstream_secrets import UpstreamSecrets
 
 MAX_CONCURRENT = 8
 START_SECONDS = 60.0
@@ -35,34 +34,34 @@ class CheckedUpstream(Struct, frozen=True):
 
     config: UpstreamConfig
     seconds: float
-    catalogue: UpstreamCatalogue | None = None
+    upstream_listing: UpstreamListing | None = None
     problem: str = ""
-    """Why it has no catalogue."""
+    """Why it has no catalog."""
 
     @property
     def listing(self) -> ServerListing:
         """The tools that the gateway offers of it."""
-        found = self.catalogue or UpstreamCatalogue({}, "")
+        found = self.upstream_listing or UpstreamListing({}, "")
         offered = [tool for tool in found.tools if is_offered(str(tool.get("name")), tool, self.config)]
         return ServerListing(self.config.name, offered, found.instructions, self.config.pinned)
 
 
 def run_check(found: GatewayFile) -> None:
     """Prints a table of all servers; exits with 1 if one of them cannot be offered."""
-    log.configure_log(LogOptions(level="error"))  # the table has what upstreams would log
+    monitoring_options.configure_log(LogOptions(level="error"))  # the table has what upstreams would log
     checked = asyncio.run(_check_all(found.config))
     console = output.make_console()
     rows = [_row(one) for one in checked]
     rows += [[one.name, "left out", "", one.reason, "", ""] for one in found.skipped]
     output.print_table("", ("server", "state", "protocol", "problem"), ("tools", "seconds"), rows, console)
-    if any(one.catalogue is not None for one in checked):
+    if any(one.upstream_listing is not None for one in checked):
         disclosure = Disclosure("meta", query=found.config.query, destructive=found.config.destructive)
         cost = count_together([one.listing for one in checked], disclosure=disclosure)
         console.print()
         console.print(cost_sentence(found.config, cost))
     for sentence in _trust_sentences(checked):
         console.print(sentence)
-    if any(one.catalogue is None for one in checked) or any(one.reason != DISABLED for one in found.skipped):
+    if any(one.upstream_listing is None for one in checked) or any(one.reason != DISABLED for one in found.skipped):
         raise SystemExit(1)
 
 
@@ -81,28 +80,28 @@ def _trust_sentences(checked: Sequence[CheckedUpstream]) -> Iterator[str]:
     """Yields what waits to be approved, and what could be taken for another server's; approves nothing."""
     approvals = Approvals()
     for one in checked:
-        if one.catalogue is None:
+        if one.upstream_listing is None:
             continue
         try:
             record = load(approvals.path(one.config))
         except ConfigurationError as error:
             yield f"{one.config.name} is kept out: {error}"
             continue
-        withheld = review(one.config, one.catalogue, record).withheld
+        withheld = review(one.config, one.upstream_listing, record).withheld
         if withheld:
             command = approve_command(one.config.name)
             yield f"{one.config.name}: the gateway keeps out {len(withheld)} of what it lists, which changed: {command}"
     yield from similar_upstreams([one.config.name for one in checked])
-    listed = {one.config.name: one.catalogue.tools for one in checked if one.catalogue is not None}
+    listed = {one.config.name: one.upstream_listing.tools for one in checked if one.upstream_listing is not None}
     yield from compare_tools(listed).sentences()
 
 
 def _row(one: CheckedUpstream) -> Sequence[str]:
-    if one.catalogue is None:
+    if one.upstream_listing is None:
         return [one.config.name, "failed", "", one.problem, "", f"{one.seconds:.1f}"]
     tools = f"{len(one.listing.tools):,}"
-    problem = " ".join(f"Its {kind} are not listed: {fault}" for kind, fault in one.catalogue.faults.items())
-    return [one.config.name, "ready", one.catalogue.protocol, problem, tools, f"{one.seconds:.1f}"]
+    problem = " ".join(f"Its {kind} are not listed: {fault}" for kind, fault in one.upstream_listing.faults.items())
+    return [one.config.name, "ready", one.upstream_listing.protocol, problem, tools, f"{one.seconds:.1f}"]
 
 
 async def _check_all(config: GatewayConfig) -> list[CheckedUpstream]:
@@ -126,13 +125,13 @@ async def _check_all(config: GatewayConfig) -> list[CheckedUpstream]:
 async def _check(config: UpstreamConfig, guard: ProcessGuard, secrets: UpstreamSecrets) -> CheckedUpstream:
     began = time.monotonic()
     upstream: Upstream | None = None
-    catalogue, problem = None, ""
+    upstream_listing, problem = None, ""
     try:
         upstream = Upstream(
             config.name, config.entry, config.settings, guard=guard, secrets=secrets, speak=config.speak
         )
         async with asyncio.timeout(START_SECONDS):
-            catalogue = await upstream.fetch_catalogue()
+            upstream_listing = await upstream.fetch_listing()
     except TimeoutError:
         problem = f"It did not list its tools within {START_SECONDS:g} seconds."
     except DeltaError as error:
@@ -140,4 +139,4 @@ async def _check(config: UpstreamConfig, guard: ProcessGuard, secrets: UpstreamS
     seconds = time.monotonic() - began
     if upstream is not None:
         await upstream.close()
-    return CheckedUpstream(config, seconds, catalogue, problem)
+    return CheckedUpstream(config, seconds, upstream_listing, problem)

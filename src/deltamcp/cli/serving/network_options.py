@@ -1,16 +1,22 @@
-"""The command-line options of servers over HTTP and gRPC: where they listen, to whom, and how often.
+"""The options of servers over HTTP and gRPC: where they listen, to whom, how often, and by which state keys.
 
 Those that `add_http_options` adds are also options of `DeltaServer.run("http")`.
 """
 
 import argparse
+import base64
+import binascii
+import re
 import socket
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from deltamcp.calls.rate_limits import EVERY_TOOL, Rate, RateLimits
 from deltamcp.errors import ConfigurationError
+from deltamcp.runtime.seal import KEY_BYTES
 
 if TYPE_CHECKING:
     from deltamcp.transports.options import GrpcOptions, HttpServerOptions, McpLiteOptions
@@ -197,3 +203,59 @@ def _read_rate(option: str, text: str) -> Rate:
         raise ConfigurationError(
             f"{option} takes COUNT/SECONDS above 0, such as 100/60 for 100 in a minute, not {text!r}."
         ) from None
+
+
+VARIABLE = "DELTA_MCP_STATE_KEYS"
+_HOW = "a key is 32 random bytes, as 64 hex digits or in base64; `openssl rand -hex 32` makes one"
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--state-key-file",
+        type=Path,
+        metavar="FILE",
+        help=f"the keys that seal what clients carry, one a line, the first seals; or set {VARIABLE}",
+    )
+
+
+def read_keys(path: Path | None, environment: Mapping[str, str]) -> tuple[bytes, ...]:
+    """Returns the keys of a file, or else of the environment; none if there is neither.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or what is there are not keys.
+    """
+    if path is None:
+        return parse_keys(environment[VARIABLE], VARIABLE) if environment.get(VARIABLE) else ()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigurationError(f"{path} cannot be read: {reason}; name another --state-key-file.") from None
+    return parse_keys(re.sub(r"(?m)^\s*#.*$", "", text), str(path))
+
+
+def parse_keys(text: str, source: str) -> tuple[bytes, ...]:
+    """Reads keys that spaces, line ends or commas separate; `source` begins the texts of errors.
+
+    Raises:
+        ConfigurationError: one of them is not a key, or there is none; the text says which, and does not show it.
+    """
+    words = re.split(r"[\s,]+", text.strip(" \t\r\n,"))
+    if words == [""]:
+        raise ConfigurationError(f"{source} has no key; {_HOW}.")
+    keys = [_decode(word) for word in words]
+    if None in keys:
+        raise ConfigurationError(f"Key {keys.index(None) + 1} of {source} cannot be used; {_HOW}.")
+    return tuple(key for key in keys if key is not None)
+
+
+def _decode(word: str) -> bytes | None:
+    try:
+        if len(word) == 2 * KEY_BYTES:
+            key = bytes.fromhex(word)
+        else:
+            plain = word.rstrip("=").replace("-", "+").replace("_", "/")
+            key = base64.b64decode(f"{plain}{'=' * (-len(plain) % 4)}", validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    return key if len(key) == KEY_BYTES else None

@@ -17,14 +17,21 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp.calls.rate_limits import RateLimits
-from deltamcp.cli.serving import auth_options, log, monitoring_options, network_options, state_keys
+from deltamcp.cli.serving import auth_options, monitoring_options, network_options
 from deltamcp.cli.serving.auth_options import AuthOptions
-from deltamcp.cli.serving.log import LogOptions
-from deltamcp.cli.serving.monitoring_options import MetricsOptions
+from deltamcp.cli.serving.monitoring_options import LogOptions, MetricsOptions
 from deltamcp.cli.serving.network_options import parse_address
-from deltamcp.cli.serving.reload import CHANGED_EXIT_CODE, POLL_SECONDS, FileWatch, ServerProcess
+from deltamcp.cli.serving.processes import (
+    CHANGED_EXIT_CODE,
+    POLL_SECONDS,
+    FileWatch,
+    Ready,
+    ServerProcess,
+    SharedState,
+    Workers,
+    shared_state,
+)
 from deltamcp.cli.serving.server_target import ServerSource
-from deltamcp.cli.serving.workers import Ready, SharedState, Workers, shared_state
 from deltamcp.cli.terminal.output import print_error, print_notice, print_traceback
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.runtime.figures import FigureFolder
@@ -95,7 +102,7 @@ def add_serving_options(verb: argparse.ArgumentParser) -> None:
         "--reload", action="store_true", help="with --http: restart when the file, or a module in its folder, changes"
     )
     add_store_option(verb, "the store to use instead of the server's own: sqlite:///path, redis://")
-    state_keys.add_options(verb)
+    network_options.add_options(verb)
     verb.add_argument(
         "--no-worker", action="store_true", help="run no promises here: `delta-mcp worker` does, with the same --store"
     )
@@ -128,7 +135,7 @@ def add_target_options(verb: argparse.ArgumentParser) -> None:
         help="how an operations.json is shown (auto unless given: whatever costs the model less)",
     )
     verb.add_argument("--prefix", help="what an operations.json's meta-tools are called by: PREFIX_discover and so on")
-    log.add_options(verb)
+    monitoring_options.add_options(verb)
 
 
 def serve(args: argparse.Namespace, source: ServerSource) -> None:
@@ -166,7 +173,7 @@ def serve(args: argparse.Namespace, source: ServerSource) -> None:
         has_worker=not args.no_worker,
         auth=auth_options.read_options(args, *hosts),
         rate_limits=network_options.read_rate_limits(args),
-        log=log.read_options(args),
+        log=monitoring_options.read_options(args),
         debug=args.debug,
     )
     if args.reload:
@@ -174,7 +181,7 @@ def serve(args: argparse.Namespace, source: ServerSource) -> None:
     if args.workers > 1:
         raise SystemExit(run_workers(command, args.workers))
     try:
-        log.configure_log(command.log)
+        monitoring_options.configure_log(command.log)
         if args.http is not None:
             server = _load_configured(command)
             _make_http_server(command, server, command.metrics.bind(command.log)).run()
@@ -221,7 +228,7 @@ def _bind_for_processes(command: ServeCommand) -> BoundSockets:
     from deltamcp.transports.sockets import bind_sockets
 
     command.source.check()
-    log.configure_log(command.log)
+    monitoring_options.configure_log(command.log)
     return BoundSockets(bind_sockets(command.host, command.port), command.metrics.bind(command.log))
 
 
@@ -234,7 +241,7 @@ def serve_until_changed(command: ServeCommand, bound: BoundSockets) -> None:
     watch = FileWatch(command.source.folder)
     changes: list[Path | None] = []
     try:
-        log.configure_log(command.log)
+        monitoring_options.configure_log(command.log)
         http_server = _make_http_server(command, _load_configured(command), bound.metrics)
 
         def stop_on_change() -> None:
@@ -316,7 +323,7 @@ def serve_as_worker(command: ServeCommand, shared: SharedState, bound: BoundSock
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker is started by another process"
     try:
-        log.configure_log(command.log)
+        monitoring_options.configure_log(command.log)
         server = _load_configured(command)
         notes = _share_state(server, shared)
         http_server = _make_http_server(command, server, bound.metrics, shared.figures_folder)
@@ -383,7 +390,7 @@ def _make_http_server(
     auth = auth_options.make_authenticator(command.auth)
     options: HttpServerOptions = {**command.http, "auth": auth, "metrics": metrics}
     http_server = make_server(_dedicate_process(command, server), command.host, command.port, command.path, **options)
-    http_server.announce = lambda address: log.tell(f"{address} (Ctrl-C stops)", command.log)
+    http_server.announce = lambda address: monitoring_options.tell(f"{address} (Ctrl-C stops)", command.log)
     if metrics_sockets:
         http_server.add_application(metrics, metrics_sockets)
     if command.grpc is not None:
@@ -405,13 +412,13 @@ def _make_grpc_server(
     if command.shares_grpc_port:  # the process that started this one says where it is
         grpc_server.announce = lambda address: None
     else:
-        grpc_server.announce = lambda address: log.tell(f"{address} (Ctrl-C stops)", command.log)
+        grpc_server.announce = lambda address: monitoring_options.tell(f"{address} (Ctrl-C stops)", command.log)
     return grpc_server
 
 
 def _load_configured(command: ServeCommand) -> DeltaServer:
     """Returns the server with what the operator has set in place of what its author has."""
-    keys = state_keys.read_keys(command.state_key_file, os.environ)
+    keys = network_options.read_keys(command.state_key_file, os.environ)
     server = command.source.load()
     if command.store is not None or keys or command.rate_limits is not None or not command.has_worker:
         server.configure(

@@ -162,7 +162,7 @@ def _schema_types(schema: Any, root: Any, depth: int = 0) -> set[str]:
 
 
 def _resolve_reference(reference: str, root: Any) -> Any:
-    from deltamcp.results.pointer import parse_path
+    from deltamcp.results.document import parse_path
 
     if not reference.startswith("#/"):
         return None

@@ -1,20 +1,27 @@
-"""Writes what a server sent (texts, images, sounds, resources) to stdout.
+"""Writes what a server sent (texts, images, sounds, resources) and lists what it offers.
 
 Into a pipe or a file, content of one block is written as its bytes, to which nothing is added. Everything else is
 lines: the blocks one below the other, with a placeholder for each that is not a text.
 """
 
+import argparse
+import asyncio
 import base64
 import binascii
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
-from deltamcp.catalog.clean_text import visible_line
+from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.cli.terminal import output
+from deltamcp.cli.terminal.output import ProgressBar
+from deltamcp.client.client import DeltaClient
 from deltamcp.client.reply import Reply
 from deltamcp.values import JSON
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def write_reply(reply: Reply, with_bytes: bool = True) -> None:
@@ -135,3 +142,38 @@ def _decode_base64(data: str) -> bytes | None:
         return base64.b64decode(data)
     except (binascii.Error, ValueError):
         return None
+
+
+def server_summary(client: DeltaClient) -> dict[str, JSON]:
+    """Returns the server's name, version and protocol for `--json`."""
+    server = client.server
+    return {
+        "name": server.name,
+        "version": server.version,
+        "protocol": server.protocol,
+        "era": server.era.value,
+        "encoding": server.encoding,
+    }
+
+
+def print_listing(
+    args: argparse.Namespace,
+    request: Coroutine[Any, Any, dict[str, JSON]],
+    print_items: Callable[[dict[str, JSON], "Console"], None],
+) -> None:
+    """Fetches a listing and prints it: with `--json` as it is, else the line about its `server` and the items below."""
+    with ProgressBar("Waiting for the server"):
+        listing = asyncio.run(request)
+    if args.json:
+        output.print_json(listing)
+        return
+    console = output.make_console()
+    _print_server_line(listing["server"], console)
+    print_items(listing, console)
+
+
+def _print_server_line(summary: dict[str, JSON], console: "Console") -> None:
+    name, protocol = f"{summary['name']} {summary['version']}".strip(), summary["protocol"]
+    console.print(output.shorten(name), style="bold", end=" ")
+    is_of_mcp = not protocol.startswith(("delta", "mcp-lite"))
+    console.print(output.shorten(f"speaks {'MCP ' if is_of_mcp else ''}{protocol}"))

@@ -1,22 +1,26 @@
-"""Prints servers' bytes and JSON for programs, and text and tables for people; with colour only on a terminal.
+"""Prints servers' bytes and JSON for programs, and text, tables and progress for people; with colour only on terminals.
 
-Whatever is printed may quote a server or a file. A line of ours stays one, with escapes such as `\\n` in it. Only what
+Whatever is printed may quote a server or a file. A line of ours stays one, with escapes such as `\n` in it. Only what
 a user asks for as it is, such as the result of a call, has the ends of lines that the server wrote.
 """
 
 import json
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from deltamcp.catalog.clean_text import HIDDEN_CLASS, visible_line
+from deltamcp.catalog.text.clean_text import HIDDEN_CLASS, visible_line
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
+
 
 _UNESCAPED_CONTROL = re.compile(f"[\u2028\u2029{HIDDEN_CLASS}]")
 """A character that JSON need not escape, and that a terminal acts on, cannot write or does not show."""
@@ -195,3 +199,55 @@ def suggest(name: str, names: Iterable[str], prefix: str = "") -> str:
 
     extracted = process.extract(name, list(names), limit=_MAX_SUGGESTIONS, score_cutoff=_MIN_SCORE)
     return f"; did you mean {' or '.join(prefix + match for match, *_ in extracted)}?" if extracted else "."
+
+
+_DELAY_SECONDS = 1.0
+_MAX_LABEL_CHARS = 60
+
+
+class ProgressBar:
+    """A progress bar on stderr; does nothing if stderr is not a terminal."""
+
+    def __init__(self, label: str, total: float | None = None) -> None:
+        """`total` is how often the caller will call `advance`, if that is known."""
+        self._label, self._total = visible_line(label), total
+        self._progress: Progress | None = None
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> "ProgressBar":
+        if sys.stderr.isatty():
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+            self._progress = Progress(*columns, console=make_error_console(), transient=True)
+            self._task = self._progress.add_task(self._label, total=self._total)
+            self._timer = threading.Timer(_DELAY_SECONDS, self._progress.start)
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None and self._timer is not None:
+            self._timer.cancel()
+            self._progress.stop()
+
+    def hide(self) -> None:
+        """Removes the bar, so that the user can see what they type."""
+        self.__exit__(None, None, None)
+        self._progress = None
+
+    def advance(self) -> None:
+        if self._progress is not None:
+            self._progress.advance(self._task)
+
+    def set_label(self, text: str) -> None:
+        if self._progress is not None:
+            self._progress.update(self._task, description=visible_line(text))
+
+    def show_progress(self, done: float, total: float | None, text: str | None) -> None:
+        """Shows a server's progress notification."""
+        if self._progress is not None:
+            label = visible_line(" ".join(text.split()))[:_MAX_LABEL_CHARS] if text else self._label
+            self._progress.update(self._task, completed=done, total=total, description=label)

@@ -1,4 +1,4 @@
-"""`delta-mcp audit` counts what this machine's MCP servers cost a model now, and would behind the gateway."""
+"""`delta-mcp audit` counts what servers cost a model, `bench` measures any of them, `stats` tells what was saved."""
 
 import argparse
 import asyncio
@@ -11,11 +11,16 @@ from typing import Any
 
 import msgspec
 
+from deltamcp import tokens
 from deltamcp.cli.terminal import output, targets
-from deltamcp.cli.terminal.progress import ProgressBar
+from deltamcp.cli.terminal.arguments import parse_object
+from deltamcp.cli.terminal.output import ProgressBar
 from deltamcp.costs.audit import AskServer, AuditReport, ServerAnswer, audit, uncounted_sentences, unique_servers
 from deltamcp.costs.cost import Cost
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway import ledger_figures
+from deltamcp.gateway.ledger_figures import GATEWAY, LedgerRows, Usage
+from deltamcp.gateway.ledger_file import LedgerFile
 from deltamcp.hosts import files
 from deltamcp.hosts.files import ConfiguredServer
 
@@ -97,7 +102,7 @@ def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None)
 
 async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
     from deltamcp.cli.verbs import login  # imported late, as what follows, so that other verbs start faster
-    from deltamcp.client.connect import connect
+    from deltamcp.client.client import connect
     from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 
     auth = OAuth(asks_user=False)
@@ -180,3 +185,98 @@ def _write_page(report: AuditReport, path: Path) -> None:
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}.") from None
     output.print_notice(f"Written to {path}")
+
+
+def set_up_bench(verb: argparse.ArgumentParser) -> None:
+    targets.set_up_verb(verb, "delta-mcp bench [OPTIONS] TARGET...", "TARGET", run_bench)
+    verb.add_argument("--tool", metavar="NAME", help="the tool to call; one that only reads unless given")
+    verb.add_argument("--arguments", default="{}", metavar="JSON", help="what to call it with")
+    verb.add_argument("--rounds", type=_parse_rounds, default=20, metavar="N", help="times each is asked (default 20)")
+
+
+def _parse_rounds(text: str) -> int:
+    if not 1 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError("1 to 1000, please")
+    return int(text)
+
+
+def run_bench(args: argparse.Namespace, words: list[str]) -> None:
+    from deltamcp.costs import target
+
+    arguments = parse_object(args.arguments)
+    connect = functools.partial(targets.make_client, args, words)
+    with ProgressBar("Measuring") as progress_bar:
+        report: dict[str, Any] = asyncio.run(
+            target.run(connect, args.tool, arguments, args.rounds, progress_bar.set_label)
+        )
+    if args.json:
+        output.print_json(report)
+    else:
+        output.print_text(target.table(report))
+
+
+_HEADINGS = {"day": ["day"], "upstream": ["upstream"], "tool": ["upstream", "tool"]}
+_NOTHING = "Nothing is counted yet. Run delta-mcp gateway, and call a tool through it."
+
+
+def set_up_stats(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--days", type=_parse_days, metavar="N", help="the last N days, today included; all by default")
+    verb.add_argument("--by", choices=list(ledger_figures.GROUPS), default="tool", help="what to sum by (tool)")
+    verb.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    verb.add_argument("--reset", action="store_true", help="forget all figures")
+    verb.set_defaults(run=run_stats)
+
+
+def _parse_days(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"a number of days, not {text!r}")
+    return int(text)
+
+
+def run_stats(args: argparse.Namespace) -> None:
+    file = LedgerFile()
+    if args.reset:
+        file.reset()
+        output.print_line(f"The ledger at {file.path} is empty.")
+        return
+    rows = file.read(args.days)
+    if args.json:
+        _print_json(rows, args.by)
+    elif rows:
+        _print_table(rows, args.by)
+    else:
+        output.print_line(_NOTHING)
+
+
+def _print_json(rows: LedgerRows, by: str) -> None:
+    headings = _HEADINGS[by]
+    found = [
+        {**dict(zip(headings, key, strict=True)), **usage.as_json()}
+        for key, usage in ledger_figures.group(rows, by).items()
+    ]
+    totals = ledger_figures.total(rows)
+    output.print_json({"tokenizer": tokens.describe(), "total": totals.as_json(), "by": by, "rows": found})
+
+
+def _print_table(rows: LedgerRows, by: str) -> None:
+    console = output.make_console()
+    grouped = ledger_figures.group(rows, by).items()
+    shown = grouped if by == "day" else sorted(grouped, key=lambda pair: -pair[1].saved)
+    output.print_table(
+        "",
+        _HEADINGS[by],
+        ["calls", "failed", "without", "with", "saved"],
+        [[*_names(key, by), *_saved_figures(usage)] for key, usage in shown],
+        console,
+    )
+    for sentence in ledger_figures.sentences(ledger_figures.total(rows)):
+        console.print(sentence)
+    console.print(f"Tokens are those of {tokens.describe()}. A list counts once for a conversation.")
+
+
+def _names(key: tuple[str, ...], by: str) -> list[str]:
+    return list(key) if by == "day" else [key[0] if key[0] != GATEWAY else "(gateway)", *key[1:]]
+
+
+def _saved_figures(usage: Usage) -> list[str]:
+    return [f"{number:,}" for number in (usage.calls, usage.failed, usage.before, usage.after, usage.saved)]

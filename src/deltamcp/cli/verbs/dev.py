@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 
-from deltamcp.cli.serving import log
+from deltamcp.cli.serving import monitoring_options
 from deltamcp.cli.serving.serve_command import ServeCommand, add_target_options, make_process
 from deltamcp.cli.serving.server_target import ServerTarget
 from deltamcp.cli.terminal.output import print_notice
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     process, port = make_process(
         ServeCommand(
             source=ServerTarget(args.target, args.disclosure, args.prefix),
-            log=log.read_options(args),
+            log=monitoring_options.read_options(args),
             debug=args.debug,
         )
     )

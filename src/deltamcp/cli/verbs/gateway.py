@@ -11,15 +11,21 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from deltamcp.cli.serving import log
+from deltamcp.cli.serving import monitoring_options
 from deltamcp.cli.serving.serve_command import add_serving_options, serve
 from deltamcp.cli.terminal import targets
 from deltamcp.cli.terminal.output import suggest
 from deltamcp.client.target import is_python_file, served_command
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
-from deltamcp.gateway.config_file import DEFAULT_RESULTS, GatewayFile, SkippedServer, read_gateway_file
-from deltamcp.gateway.upstream_name import name_address, name_command
+from deltamcp.gateway.config import (
+    DEFAULT_RESULTS,
+    GatewayConfig,
+    GatewayFile,
+    SkippedServer,
+    UpstreamConfig,
+    read_gateway_file,
+)
+from deltamcp.gateway.item_names import name_address, name_command
 from deltamcp.hosts import files
 from deltamcp.hosts.hosts import installed_folder
 from deltamcp.results.policy import ResultPolicy, merge_policies
@@ -117,8 +123,8 @@ class GatewaySource(Struct, frozen=True):
     def load(self) -> DeltaServer:
         with collection_paused():
             from deltamcp.gateway.gateway import Gateway
-            from deltamcp.gateway.ledger.ledger import Ledger
-            from deltamcp.gateway.ledger.ledger_file import LedgerFile
+            from deltamcp.gateway.ledger import Ledger
+            from deltamcp.gateway.ledger_file import LedgerFile
 
         found = self.read()
         for server in found.skipped:
@@ -126,7 +132,7 @@ class GatewaySource(Struct, frozen=True):
             logger.log(level, "%s is left out: %s.", server.name, server.reason)
         ledger = Ledger(LedgerFile()) if self.options.has_ledger else None
         gateway = Gateway(found.config, ledger=ledger)
-        log.redact_log(gateway.redact)
+        monitoring_options.redact_log(gateway.redact)
         return gateway.server
 
 
@@ -155,7 +161,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--check", action="store_true", help="start every server once, tell how that went and what it costs, and end"
     )
-    log.add_options(verb)
+    monitoring_options.add_options(verb)
     add_serving_options(verb)
     targets.add_words_argument(verb, "CONFIG")
 

@@ -11,10 +11,17 @@ from deltamcp.cli.terminal.output import print_line, suggest
 from deltamcp.errors import ConfigurationError
 from deltamcp.hosts.hosts import HOST_FILES, HostFile, Machine, host_id, installed_folder
 from deltamcp.hosts.install_plan import InstallPlan, InstallPlanner, ServerChoice, host_files
-from deltamcp.hosts.installation import Installation, MovedServers, Undone, digest_of, undo
-from deltamcp.hosts.installation_store import InstallationStore, write_host_file
+from deltamcp.hosts.installation import (
+    Installation,
+    InstallationStore,
+    MovedServers,
+    Undone,
+    digest_of,
+    undo,
+    write_host_file,
+)
 from deltamcp.hosts.installed_gateway import gateway_path, read_file, servers_path
-from deltamcp.hosts.permission_rules import PermissionRule
+from deltamcp.hosts.movable_servers import PermissionRule
 from deltamcp.runtime.own_files import replace_own_file
 
 HOST_IDS = tuple(dict.fromkeys(host_id(host_file.host) for host_file in HOST_FILES))

@@ -9,12 +9,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from deltamcp import tokens
-from deltamcp.catalog import tool_text
-from deltamcp.catalog.clean_text import visible_line
 from deltamcp.catalog.disclosure import definition_tokens
+from deltamcp.catalog.text import tool_text
+from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.cli.terminal import output, targets
-from deltamcp.cli.terminal.progress import ProgressBar
-from deltamcp.cli.terminal.server_listing import print_listing, server_summary
+from deltamcp.cli.terminal.content import print_listing, server_summary
+from deltamcp.cli.terminal.output import ProgressBar
 from deltamcp.client.options import ClientOptions
 from deltamcp.costs.cost import count_index_tokens
 from deltamcp.errors import ConfigurationError

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 
-from deltamcp.cli.serving import log, monitoring_options, state_keys
+from deltamcp.cli.serving import monitoring_options, network_options
 from deltamcp.cli.serving.serve_command import add_store_option, add_target_options
 from deltamcp.cli.serving.server_target import load
 from deltamcp.errors import ConfigurationError
@@ -18,7 +18,7 @@ from deltamcp.server import DeltaServer
 def set_up(verb: argparse.ArgumentParser) -> None:
     add_target_options(verb)
     add_store_option(verb, "the Redis server whose promises to run, instead of the server's own: redis://")
-    state_keys.add_options(verb)
+    network_options.add_options(verb)
     verb.add_argument(
         "--concurrency",
         type=int,
@@ -33,8 +33,8 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.concurrency < 1:
         raise ConfigurationError(f"--concurrency takes a number from 1, not {args.concurrency}.")
-    options = log.read_options(args)
-    log.configure_log(options)
+    options = monitoring_options.read_options(args)
+    monitoring_options.configure_log(options)
     server = _load_configured(args)
     if args.tracing:
         monitoring_options.trace_calls(server)
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _load_configured(args: argparse.Namespace) -> DeltaServer:
-    keys = state_keys.read_keys(args.state_key_file, os.environ)
+    keys = network_options.read_keys(args.state_key_file, os.environ)
     server = load(args.target, args.disclosure, args.prefix)
     server.configure(store=args.store, state_key=keys or None, promise_concurrency=args.concurrency)
     if server.engine.store.redis_url is None:
@@ -52,7 +52,7 @@ def _load_configured(args: argparse.Namespace) -> DeltaServer:
     return server
 
 
-async def _run_promises(server: DeltaServer, options: log.LogOptions) -> None:
+async def _run_promises(server: DeltaServer, options: monitoring_options.LogOptions) -> None:
     """Runs promises until SIGTERM or SIGINT; those that run then may end."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -63,6 +63,6 @@ async def _run_promises(server: DeltaServer, options: log.LogOptions) -> None:
     server.start_promises()
     dedicate_process(engine.lifespan, loads_modules=True)
     async with engine.lifespan.running():
-        log.tell(f"Running the promises of {engine.info['name']} (Ctrl-C stops)", options)
+        monitoring_options.tell(f"Running the promises of {engine.info['name']} (Ctrl-C stops)", options)
         await stop.wait()
         engine.lifespan.drain(engine.limits.drain_seconds)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import urljoin
 
-from deltamcp.catalog.param_headers import HEADER_NAME
+from deltamcp.catalog.schema.param_headers import HEADER_NAME
 from deltamcp.client.links.http1 import (
     BrokenExchangeError,
     HttpConnection,
@@ -24,12 +24,12 @@ from deltamcp.client.links.link import (
     NO_HEADERS,
     MessageReceiver,
     RefusedForNowError,
+    TokenSource,
     UnaddressedError,
     peer_error,
     read_messages,
+    too_large_error,
 )
-from deltamcp.client.links.received_size import too_large_error
-from deltamcp.client.links.token_source import TokenSource
 from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, HttpStatusError, UnauthorizedError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Message, RequestId

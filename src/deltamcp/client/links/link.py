@@ -1,18 +1,60 @@
-"""The interface of links, and how all of them read messages."""
+"""The interface of links, how all of them read messages and get tokens, and how much a server may send."""
 
+import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from deltamcp.client.links.received_size import BYTES_PER_VALUE
-from deltamcp.errors import ClientError, ConnectionLostError, PeerError
+from deltamcp.errors import ClientError, ConnectionLostError, PeerError, UnauthorizedError
 from deltamcp.limits import Limits
 from deltamcp.runtime.process import collection_paused
 from deltamcp.values import JSON, Malformed, Message, RequestId
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
+from deltamcp.wire.message_bounds import count_values
+
+DEFAULT_MAX_BYTES = 16 * 1024 * 1024
+"""Size of the largest message, list or result, unless the program allows another. A message is held as bytes, joined,
+and decoded at once, which is some 60 MB. Screenshots and exports of other servers stay below 10 MB."""
+BYTES_PER_VALUE = 24
+"""Bytes that a value or the name of a field counts at least; decoded, it takes up to 80."""
+
+
+class TotalSize:
+    """Adds up the parts of one list or one result."""
+
+    def __init__(self, subject: str, max_bytes: int) -> None:
+        """`subject` begins the sentence that tells that the total is too large."""
+        self._subject, self._max_bytes = subject, max_bytes
+        self._size = 0
+
+    def add(self, body: bytes, at_least: int = 0) -> None:
+        """Adds a part, given as JSON; it counts `at_least` so many bytes.
+
+        Raises:
+            ClientError: the total is too large.
+        """
+        self._size += max(size_of(body), at_least)
+        if self._size > self._max_bytes:
+            raise too_large_error(self._subject, self._max_bytes)
+
+
+def size_of(body: bytes) -> int:
+    """Returns the size of a value, given as JSON."""
+    # Text in strings may look like structure, so that this is at least the true count, and mostly suffices.
+    if BYTES_PER_VALUE * sum(map(body.count, (b"[", b"{", b",", b":"))) < len(body):
+        return len(body)
+    return max(len(body), BYTES_PER_VALUE * count_values(body))
+
+
+def too_large_error(subject: str, max_bytes: int) -> ClientError:
+    return ClientError(
+        f"{subject} is larger than {max_bytes:,} bytes; ask for less, or allow a larger max_bytes if you trust it."
+    )
+
 
 _LARGE_BYTES = 100_000
 """A message of more bytes is many objects; to look for garbage among them meanwhile takes longer than to read it."""
@@ -152,3 +194,79 @@ class ClientLink(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+BearerToken: TypeAlias = str | Callable[[], str | Awaitable[str]]
+"""A bearer token, or a function that returns one; the link calls it again when the server refuses the last token."""
+
+
+class TokenSource(Protocol):
+    """Gives the bearer tokens of one server."""
+
+    async def token(self) -> str | None:
+        """Returns the token to begin with; None to send none."""
+        ...
+
+    async def renew(self, refused: str | None, challenge: str) -> str | None:
+        """Returns another token after the server refused one; None if there is no other.
+
+        Args:
+            refused: the token that the server refused; None if it refused a request without a token.
+            challenge: the server's `WWW-Authenticate` header.
+
+        Raises:
+            UserNeededError: the user must be asked for another token.
+            UnauthorizedError: no token can be had; the text says why.
+        """
+        ...
+
+
+class UserNeededError(UnauthorizedError):
+    """Another token can be had only by asking the user, who takes longer than requests may take.
+
+    The connector therefore calls `ask_user` outside of any deadline, and sends the request again.
+    """
+
+    def __init__(
+        self, message: str, challenge: str, ask_user: Callable[[], Awaitable[None]], *, is_step_up: bool
+    ) -> None:
+        super().__init__(message, challenge)
+        self.ask_user = ask_user
+        self.is_step_up = is_step_up
+        """Whether the server accepts the token, and wants one that allows more."""
+
+
+class FixedToken:
+    """A source of one token."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        return self._token
+
+    async def renew(self, refused: str | None, challenge: str) -> None:
+        return None
+
+
+class TokenFunction:
+    """A source that asks a function of the caller, once for all requests that were refused at the same time."""
+
+    def __init__(self, function: Callable[[], str | Awaitable[str]]) -> None:
+        self._function = function
+        self._last: str | None = None
+        self._lock = asyncio.Lock()
+
+    async def token(self) -> str:
+        result = self._function()
+        self._last = token = await result if isawaitable(result) else result
+        return token
+
+    async def renew(self, refused: str | None, challenge: str) -> str | None:
+        async with self._lock:
+            token = await self.token() if self._last == refused else self._last
+            return token if token != refused else None
+
+
+def make_token_source(token: BearerToken) -> TokenSource:
+    return FixedToken(token) if isinstance(token, str) else TokenFunction(token)

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deltamcp.client.links.http import HttpLink
-from deltamcp.client.links.link import NO_HEADERS, UnaddressedError, read_messages
-from deltamcp.client.links.token_source import TokenSource
+from deltamcp.client.links.link import NO_HEADERS, TokenSource, UnaddressedError, read_messages
 from deltamcp.errors import HttpStatusError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Malformed, Message, Notification, RequestId, Response

@@ -12,9 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, read_messages
+from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, read_messages, too_large_error
 from deltamcp.client.links.process_guard import ProcessGuard
-from deltamcp.client.links.received_size import too_large_error
 from deltamcp.errors import ConnectionLostError, UnreachableError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Malformed

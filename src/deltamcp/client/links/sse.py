@@ -9,9 +9,7 @@ from urllib.parse import urljoin
 
 from deltamcp.client.links.http import HttpLink
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnection, origin
-from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, read_messages
-from deltamcp.client.links.received_size import too_large_error
-from deltamcp.client.links.token_source import TokenSource
+from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, TokenSource, read_messages, too_large_error
 from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, UnreachableError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from deltamcp.catalog.clean_text import visible_line
+from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.client.links.http1 import origin
 
 _MAX_SCOPE_CHARS = 500

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from deltamcp.auth.safe_url import is_loopback
-from deltamcp.client.links.token_source import TokenSource
+from deltamcp.client.links.link import TokenSource
 from deltamcp.client.oauth.login_page import LoginPage, open_in_browser
 from deltamcp.errors import ConfigurationError, UnauthorizedError
 

@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from deltamcp.auth.safe_url import is_loopback
+from deltamcp.client.oauth.challenge import read_scopes
 from deltamcp.client.oauth.json_http import JsonHttp
-from deltamcp.client.oauth.login_record import ClientAuthMethod, ClientIdentity
 from deltamcp.client.oauth.metadata import IssuerDocument
-from deltamcp.client.oauth.scopes import read_scopes
 from deltamcp.client.oauth.token_request import read_error_code
+from deltamcp.client.oauth.token_storage import ClientAuthMethod, ClientIdentity
 from deltamcp.errors import UnauthorizedError
 
 _SECRET_METHODS: tuple[ClientAuthMethod, ...] = ("client_secret_basic", "client_secret_post")

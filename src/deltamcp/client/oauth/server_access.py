@@ -8,20 +8,11 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from deltamcp.client.links.http1 import origin
-from deltamcp.client.links.token_source import UserNeededError
-from deltamcp.client.oauth.challenge import BearerChallenge, read_bearer_challenge
-from deltamcp.client.oauth.code_grant import make_code_request, make_state, read_code
-from deltamcp.client.oauth.device_grant import log_in_by_device
+from deltamcp.client.links.link import UserNeededError
+from deltamcp.client.oauth.challenge import BearerChallenge, add_offline_access, read_bearer_challenge, select_scopes
+from deltamcp.client.oauth.grants import listen_for_redirect, log_in_by_device, make_code_request, make_state, read_code
 from deltamcp.client.oauth.json_http import JsonHttp
 from deltamcp.client.oauth.login_page import LoginPage, can_open_browser, find_warnings
-from deltamcp.client.oauth.login_record import (
-    ClientIdentity,
-    IssuedTokens,
-    IssuerLogin,
-    LoginRecord,
-    decode_record,
-    encode_record,
-)
 from deltamcp.client.oauth.metadata import (
     IssuerDocument,
     ResourceDocument,
@@ -31,14 +22,20 @@ from deltamcp.client.oauth.metadata import (
     is_server,
 )
 from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
-from deltamcp.client.oauth.redirect_listener import listen_for_redirect
 from deltamcp.client.oauth.registration import OwnIdentity, identify_client
-from deltamcp.client.oauth.scopes import add_offline_access, select_scopes
 from deltamcp.client.oauth.token_request import (
     TokenRefusedError,
     authenticate_client,
     find_token_endpoint,
     request_tokens,
+)
+from deltamcp.client.oauth.token_storage import (
+    ClientIdentity,
+    IssuedTokens,
+    IssuerLogin,
+    LoginRecord,
+    decode_record,
+    encode_record,
 )
 from deltamcp.errors import UnauthorizedError
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from deltamcp.client.oauth.challenge import read_scopes
 from deltamcp.client.oauth.json_http import JsonHttp
-from deltamcp.client.oauth.login_record import ClientIdentity, IssuedTokens
 from deltamcp.client.oauth.metadata import IssuerDocument
-from deltamcp.client.oauth.scopes import read_scopes
+from deltamcp.client.oauth.token_storage import ClientIdentity, IssuedTokens
 from deltamcp.errors import ConfigurationError, UnauthorizedError
 
 _BEARER_TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")

@@ -16,7 +16,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.review import ApprovalRecord, Review, Verdict, review, with_varying_numbers
 from deltamcp.runtime.own_files import open_lock_file, read_own_file, replace_own_file, try_lock, user_folder
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.wire.canonical_json import encode_canonical
 
 logger = logging.getLogger("deltamcp")
@@ -69,7 +69,7 @@ class Approvals:
         return status.st_mtime_ns, status.st_size, status.st_ino
 
     def review(
-        self, config: UpstreamConfig, catalogue: UpstreamCatalogue, imitations: Mapping[str, str] = MappingProxyType({})
+        self, config: UpstreamConfig, listing: UpstreamListing, imitations: Mapping[str, str] = MappingProxyType({})
     ) -> Review:
         """Reviews what an upstream lists, as `review` does, and keeps what came of it.
 
@@ -79,11 +79,11 @@ class Approvals:
         try:
             path = self.path(config)
         except ConfigurationError as error:
-            reviewed = review(config, catalogue, self._unstored.get(config.name), imitations)
+            reviewed = review(config, listing, self._unstored.get(config.name), imitations)
             return self._keep_unstored(config, reviewed, error)
         with _locked(path):
             record = load(path) or self._unstored.get(config.name)
-            reviewed = review(config, catalogue, record, imitations)
+            reviewed = review(config, listing, record, imitations)
             if reviewed.record is not record and not reviewed.record.is_blank:
                 try:
                     save(path, reviewed.record)
@@ -91,14 +91,14 @@ class Approvals:
                     return self._keep_unstored(config, reviewed, error)
         return reviewed
 
-    def compare(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> dict[str, Verdict]:
-        """Returns what of a catalogue would be kept out, and keeps nothing of it.
+    def compare(self, config: UpstreamConfig, listing: UpstreamListing) -> dict[str, Verdict]:
+        """Returns what of a catalog would be kept out, and keeps nothing of it.
 
         Raises:
             ConfigurationError: there is a record that cannot be read.
         """
         record = self._unstored.get(config.name)
-        return review(config, catalogue, record or load(self.path(config))).withheld
+        return review(config, listing, record or load(self.path(config))).withheld
 
     def _keep_unstored(self, config: UpstreamConfig, reviewed: Review, error: ConfigurationError) -> Review:
         if config.name not in self._unstored:
@@ -106,9 +106,7 @@ class Approvals:
         self._unstored[config.name] = reviewed.record
         return reviewed
 
-    def learn_varying_numbers(
-        self, config: UpstreamConfig, first: UpstreamCatalogue, second: UpstreamCatalogue
-    ) -> None:
+    def learn_varying_numbers(self, config: UpstreamConfig, first: UpstreamListing, second: UpstreamListing) -> None:
         """Keeps what varied between two lists of one process.
 
         Raises:

@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from deltamcp.catalog.clean_text import json_text, visible, visible_line
+from deltamcp.catalog.text.clean_text import json_text, visible, visible_line
 from deltamcp.errors import UsageError
 from deltamcp.values import JSON
 

@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp.values import JSON
-from deltamcp.wire.canonical_json import encode_canonical
-from deltamcp.wire.digest import sha256_digest
+from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
 
 _SCHEMAS = ("inputSchema", "outputSchema")
 """The members of a definition that are schemas."""

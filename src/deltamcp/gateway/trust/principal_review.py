@@ -21,7 +21,6 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.approvals import Approvals, load
 from deltamcp.gateway.trust.definition_hash import Variance, definition_form, definition_hash
-from deltamcp.gateway.trust.resource_texts import resource_text
 from deltamcp.gateway.trust.review import (
     KINDS,
     ApprovalRecord,
@@ -29,12 +28,13 @@ from deltamcp.gateway.trust.review import (
     approve_command,
     kind_of,
     listed_definitions,
+    resource_text,
     with_varying_numbers,
 )
 from deltamcp.runtime.seal import Seal
 from deltamcp.stores.store import SharedStore
-from deltamcp.upstreams.logins.sealed_logins import KEEP_SECONDS
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.upstreams.listing import UpstreamListing
+from deltamcp.upstreams.sealed_logins import KEEP_SECONDS
 from deltamcp.values import JSON, Principal
 
 logger = logging.getLogger("deltamcp")
@@ -78,8 +78,8 @@ class PrincipalReviews:
         self,
         config: UpstreamConfig,
         principal: Principal,
-        catalogue: UpstreamCatalogue,
-        fetch_again: Callable[[], Awaitable[UpstreamCatalogue]],
+        listing: UpstreamListing,
+        fetch_again: Callable[[], Awaitable[UpstreamListing]],
     ) -> Mapping[str, Verdict] | None:
         """Returns what is kept out of a principal's lists, by JSON pointer; None for all, as nothing can be compared.
 
@@ -93,9 +93,9 @@ class PrincipalReviews:
         numbers = [] if pins is None else pins.numbers
         if pins is None:
             again = await fetch_again()
-            numbers = with_varying_numbers(ApprovalRecord(config.name, {}), catalogue, again).numbers
+            numbers = with_varying_numbers(ApprovalRecord(config.name, {}), listing, again).numbers
         try:
-            decision = await asyncio.to_thread(self._decide, config, catalogue, pins, numbers)
+            decision = await asyncio.to_thread(self._decide, config, listing, pins, numbers)
         except ConfigurationError as error:
             logger.error("%s is kept out: %s", config.name, error)
             return None
@@ -115,10 +115,10 @@ class PrincipalReviews:
         return self._approvals.path(config), self._approvals.path_for_principals(config)
 
     def _decide(
-        self, config: UpstreamConfig, catalogue: UpstreamCatalogue, pins: Pins | None, numbers: list[str]
+        self, config: UpstreamConfig, listing: UpstreamListing, pins: Pins | None, numbers: list[str]
     ) -> Decision:
         records = [record for record in map(load, self._paths(config)) if record is not None]
-        decision = decide(config, catalogue, None if pins is None else pins.digests, numbers, records)
+        decision = decide(config, listing, None if pins is None else pins.digests, numbers, records)
         if decision.waiting:
             self._approvals.change(
                 self._approvals.path_for_principals(config),
@@ -151,7 +151,7 @@ class PrincipalReviews:
 
 def decide(
     config: UpstreamConfig,
-    catalogue: UpstreamCatalogue,
+    listing: UpstreamListing,
     pinned: Mapping[str, str] | None,
     numbers: Sequence[str],
     records: Sequence[ApprovalRecord],
@@ -174,7 +174,7 @@ def decide(
         identities(record.rejected for record in records),
     )
     decision = Decision({}, dict(pinned or {}), {})
-    for place, definition in listed_definitions(catalogue):
+    for place, definition in listed_definitions(listing):
         identity = _identity(place, definition, variance)
         verdict = _verdict(config, identity, pinned, others)
         if verdict is None:

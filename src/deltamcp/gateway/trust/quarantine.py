@@ -6,18 +6,18 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt
+from deltamcp.catalog.items.remote_items import RemoteOperation, RemotePrompt
 from deltamcp.errors import ConfigurationError, DeltaError, UpstreamError
-from deltamcp.gateway.catalogue_cache import StoredReview
 from deltamcp.gateway.config import UpstreamConfig
+from deltamcp.gateway.listing_cache import StoredReview
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.definition_hash import pointer
 from deltamcp.gateway.trust.imitation import Comparison, compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import INSTRUCTIONS, Review, Verdict
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamOffer
 from deltamcp.runtime.process import collection_paused
+from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON
 
 logger = logging.getLogger("deltamcp")
@@ -47,7 +47,7 @@ class AdmittedItems(NamedTuple):
 
 
 class _LastReview(NamedTuple):
-    catalogue: UpstreamCatalogue
+    listing: UpstreamListing
     imitations: Mapping[str, str]
     stamp: tuple[int, ...]
     """That of the record on disk."""
@@ -62,19 +62,19 @@ class Quarantine:
         self._approvals = approvals
         self._upstreams = upstreams
         self._last: dict[str, _LastReview] = {}
-        self._compared: list[UpstreamCatalogue] = []
+        self._compared: list[UpstreamListing] = []
         self._comparison = Comparison([], [])
         self._told: set[str] = set()
 
-    async def review(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> None:
+    async def review(self, config: UpstreamConfig, listing: UpstreamListing) -> None:
         """Reviews what an upstream listed just now; of one that is new also what varies from list to list."""
         last = self._last.get(config.name)
-        reviewed = await asyncio.to_thread(self._review, config, catalogue, {} if last is None else last.imitations)
+        reviewed = await asyncio.to_thread(self._review, config, listing, {} if last is None else last.imitations)
         if reviewed is None or not reviewed.is_first_sight:
             return
         try:
-            again = await self._upstreams[config.name].fetch_catalogue()
-            await asyncio.to_thread(self._approvals.learn_varying_numbers, config, catalogue, again)
+            again = await self._upstreams[config.name].fetch_listing()
+            await asyncio.to_thread(self._approvals.learn_varying_numbers, config, listing, again)
         except DeltaError as error:
             logger.info("%s: what it varies in its lists is not known: %s", config.name, error)
 
@@ -86,30 +86,30 @@ class Quarantine:
         """
         last = self._last.get(config.name)
         if last is not None:
-            _check_listed(last.catalogue, config, method)
+            _check_listed(last.listing, config, method)
         check_withheld(None if last is None else last.withheld, method, params)
 
     async def compare(
-        self, config: UpstreamConfig, catalogue: UpstreamCatalogue, method: str, params: Mapping[str, JSON]
+        self, config: UpstreamConfig, listing: UpstreamListing, method: str, params: Mapping[str, JSON]
     ) -> bool:
         """Compares what a process of one principal lists; returns whether it lists what was approved, and nothing else.
 
         Raises:
             UpstreamError: what a request is for is to be kept out.
         """
-        _check_listed(catalogue, config, method)
+        _check_listed(listing, config, method)
         try:
-            withheld = await asyncio.to_thread(self._approvals.compare, config, catalogue)
+            withheld = await asyncio.to_thread(self._approvals.compare, config, listing)
         except ConfigurationError:
             withheld = None
         check_withheld(withheld, method, params)
-        return not withheld and "tools" not in catalogue.faults
+        return not withheld and "tools" not in listing.faults
 
     def admit(self, offers: Sequence[UpstreamOffer], items: Mapping[ItemKey, Item]) -> AdmittedItems:
         """Sorts out the items that are kept out. Their names stay theirs, so that no other item gets them."""
         imitations = self._withheld_imitations(offers)
         withheld = {
-            offer.config.name: self._withheld(offer.config, offer.catalogue, imitations.get(offer.config.name, {}))
+            offer.config.name: self._withheld(offer.config, offer.listing, imitations.get(offer.config.name, {}))
             for offer in offers
         }
         admitted = AdmittedItems([], {})
@@ -143,17 +143,17 @@ class Quarantine:
         return found
 
     def _compare(self, offers: Sequence[UpstreamOffer]) -> Comparison:
-        catalogues = [offer.catalogue for offer in offers]
-        if len(catalogues) != len(self._compared) or any(map(operator.is_not, catalogues, self._compared)):
-            self._comparison = compare_tools({offer.config.name: offer.catalogue.tools for offer in offers})
-            self._compared = catalogues
+        listings = [offer.listing for offer in offers]
+        if len(listings) != len(self._compared) or any(map(operator.is_not, listings, self._compared)):
+            self._comparison = compare_tools({offer.config.name: offer.listing.tools for offer in offers})
+            self._compared = listings
         return self._comparison
 
     def instructions(self, offer: UpstreamOffer) -> str:
         """Returns what an upstream says of itself; nothing if that is kept out."""
         last = self._last.get(offer.config.name)
-        withheld = self._withheld(offer.config, offer.catalogue, {} if last is None else last.imitations)
-        return "" if withheld is None or INSTRUCTIONS in withheld else offer.catalogue.instructions
+        withheld = self._withheld(offer.config, offer.listing, {} if last is None else last.imitations)
+        return "" if withheld is None or INSTRUCTIONS in withheld else offer.listing.instructions
 
     def has_new_approvals(self, configs: Sequence[UpstreamConfig]) -> bool:
         """Returns whether the record of an upstream was changed since it was read."""
@@ -175,51 +175,49 @@ class Quarantine:
         last = self._last.get(config.name)
         return None if last is None else last.withheld
 
-    def recall(self, config: UpstreamConfig, catalogue: UpstreamCatalogue, stored: StoredReview) -> None:
-        """Takes over an earlier review of the same catalogue, if what it is based on has not changed."""
+    def recall(self, config: UpstreamConfig, listing: UpstreamListing, stored: StoredReview) -> None:
+        """Takes over an earlier review of the same catalog, if what it is based on has not changed."""
         stamp = self._approvals.stamp(config)
         if stamp and stored.basis == _basis(config, stamp):
             # Imitations depend on the lists of others.
             verdicts = {one.value: one for one in Verdict if one is not Verdict.IMITATION}
             if verdicts.keys() >= {*stored.withheld.values()}:
                 withheld = {place: verdicts[verdict] for place, verdict in stored.withheld.items()}
-                self._last[config.name] = _LastReview(catalogue, {}, stamp, withheld)
+                self._last[config.name] = _LastReview(listing, {}, stamp, withheld)
 
     def _withheld(
-        self, config: UpstreamConfig, catalogue: UpstreamCatalogue, imitations: Mapping[str, str]
+        self, config: UpstreamConfig, listing: UpstreamListing, imitations: Mapping[str, str]
     ) -> Mapping[str, Verdict] | None:
-        """Returns what is kept out: as last time, if neither the catalogue nor the record has changed."""
+        """Returns what is kept out: as last time, if neither the catalog nor the record has changed."""
         last = self._last.get(config.name)
-        is_same = last is not None and last.catalogue is catalogue and last.imitations == imitations
+        is_same = last is not None and last.listing is listing and last.imitations == imitations
         if last is not None and is_same and last.stamp == self._approvals.stamp(config):
             return last.withheld
-        review = self._review(config, catalogue, imitations)
+        review = self._review(config, listing, imitations)
         return None if review is None else review.withheld
 
-    def _review(
-        self, config: UpstreamConfig, catalogue: UpstreamCatalogue, imitations: Mapping[str, str]
-    ) -> Review | None:
+    def _review(self, config: UpstreamConfig, listing: UpstreamListing, imitations: Mapping[str, str]) -> Review | None:
         review = None
         try:
             with collection_paused():
-                review = self._approvals.review(config, catalogue, imitations)
+                review = self._approvals.review(config, listing, imitations)
         except ConfigurationError as error:
             logger.error("%s is kept out: %s", config.name, error)
         for note in review.notes if review is not None else ():
             logger.log(logging.INFO if review is not None and review.is_first_sight else logging.WARNING, "%s", note)
         self._last[config.name] = _LastReview(
-            catalogue, imitations, self._approvals.stamp(config), None if review is None else review.withheld
+            listing, imitations, self._approvals.stamp(config), None if review is None else review.withheld
         )
         return review
 
 
-def _check_listed(catalogue: UpstreamCatalogue, config: UpstreamConfig, method: str) -> None:
+def _check_listed(listing: UpstreamListing, config: UpstreamConfig, method: str) -> None:
     """Checks that the tools could be compared, if one is called.
 
     Raises:
         UpstreamError: they could not.
     """
-    if method == "tools/call" and "tools" in catalogue.faults:
+    if method == "tools/call" and "tools" in listing.faults:
         raise UpstreamError(not_comparable(config.name), retryable=True)
 
 
@@ -247,7 +245,7 @@ def check_withheld(withheld: Mapping[str, Verdict] | None, method: str, params: 
 
 
 def _basis(config: UpstreamConfig, stamp: tuple[int, ...]) -> str:
-    """Returns a text that differs if the review of the same catalogue may differ."""
+    """Returns a text that differs if the review of the same catalog may differ."""
     return repr((stamp, config.on_changed, config.on_new, config.on_imitation, config.varies))
 
 

@@ -1,16 +1,23 @@
-"""Compares what an upstream lists with what was approved of it, and decides what is offered. Pure: does no I/O."""
+"""Compares what an upstream lists with what was approved of it, and decides what is offered. Pure: does no I/O.
+
+Lists of resources grow with data: files, tables, notes. A name that is a part of a resource's own URI is data, as the
+URI is. All else that a model may read in the list is text that somebody has to approve.
+"""
 
 import enum
+import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from deltamcp.catalog.clean_text import json_text
+from deltamcp.catalog.text.clean_text import json_text, visible_line
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.definition_hash import (
     Variance,
@@ -21,9 +28,94 @@ from deltamcp.gateway.trust.definition_hash import (
     reordered_texts,
     varying_numbers,
 )
-from deltamcp.gateway.trust.resource_texts import resource_text
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.values import JSON
+
+_MAX_URI_CHARS, _MAX_SEGMENT_CHARS, _MAX_SEGMENT_WORDS = 512, 128, 12
+"""Of a URI that is data, decoded: what is longer could be a text for the model."""
+_WORD = re.compile(r"\w+")
+_WORD_ENDS = re.compile(r"[\s_+.,-]+")
+_MIME_TYPE = re.compile(r"[A-Za-z0-9.+_-]{1,30}/[A-Za-z0-9.+_-]{1,80}(?:; ?[A-Za-z0-9_-]{1,20}=[A-Za-z0-9._-]{1,30})?")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:.]{4,18}(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?")
+_ROLES = ("user", "assistant")
+_OWN = "…"
+
+
+def resource_text(resource: JSON) -> str:
+    """Returns what a resource says, without what it is called: two that say the same of themselves are equal.
+
+    It is empty if the resource says nothing that is not data.
+    """
+    names = _own_names(resource.get("uri")) if isinstance(resource, dict) else None
+    if names is None:
+        return json.dumps(resource, sort_keys=True)
+    said = {key: _without_names(value, names) for key, value in resource.items() if not _is_data(key, value)}
+    is_text = any(_WORD.search(value) if isinstance(value, str) else True for value in said.values())
+    return json.dumps(said, sort_keys=True) if is_text else ""
+
+
+def _own_names(uri: JSON) -> list[str] | None:
+    """Returns what a resource may be called after its URI, the longest first; None if the URI may be a text."""
+    decoded = unquote(uri) if isinstance(uri, str) and len(uri) <= 3 * _MAX_URI_CHARS else ""
+    if not decoded or len(decoded) > _MAX_URI_CHARS or visible_line(decoded) != decoded:
+        return None
+    path = decoded.partition(":")[2].strip("/")
+    segments = re.split(r"[/?#&=]", path)
+    if any(len(one) > _MAX_SEGMENT_CHARS or len(_WORD_ENDS.split(one)) > _MAX_SEGMENT_WORDS for one in segments):
+        return None
+    *_, parent, last = ("", *segments)
+    names = {decoded, str(uri), path, f"/{path}", last, last.rpartition(".")[0], parent, unquote(last)}
+    return sorted(filter(None, names), key=len, reverse=True)
+
+
+def _is_data(key: str, value: JSON) -> bool:
+    match key:
+        case "uri":
+            return True
+        case "size":
+            return isinstance(value, int)
+        case "mimeType":
+            return isinstance(value, str) and _MIME_TYPE.fullmatch(value) is not None
+        case "annotations":
+            return isinstance(value, dict) and all(map(_is_plain_annotation, value, value.values()))
+        case _:
+            return False
+
+
+def _is_plain_annotation(key: str, value: JSON) -> bool:
+    match key:
+        case "audience":
+            return isinstance(value, list) and all(role in _ROLES for role in value)
+        case "priority":
+            return isinstance(value, int | float)
+        case "lastModified":
+            return isinstance(value, str) and _TIME.fullmatch(value) is not None
+        case _:
+            return False
+
+
+def _without_names(value: JSON, names: list[str]) -> JSON:
+    if not isinstance(value, str):
+        return value
+    for name in names:
+        value = _without_name(value, name)
+    return value
+
+
+def _without_name(text: str, name: str) -> str:
+    """Writes one character for each place where a name stands by itself."""
+    kept, start = [], 0
+    while (place := text.find(name, start)) >= 0:
+        end = place + len(name)
+        is_part = _is_word(text[place - 1 : place] + name[:1]) or _is_word(name[-1:] + text[end : end + 1])
+        kept += [text[start:place], name if is_part else _OWN]
+        start = end
+    return "".join([*kept, text[start:]])
+
+
+def _is_word(chars: str) -> bool:
+    return len(chars) == 2 and _WORD.fullmatch(chars) is not None
+
 
 INSTRUCTIONS = "/instructions"
 KINDS = ("tools", "prompts", "resources", "templates", "instructions")
@@ -82,7 +174,7 @@ class Review(NamedTuple):
 
 def review(
     config: UpstreamConfig,
-    catalogue: UpstreamCatalogue,
+    listing: UpstreamListing,
     record: ApprovalRecord | None,
     imitations: Mapping[str, str] = MappingProxyType({}),
 ) -> Review:
@@ -95,48 +187,48 @@ def review(
     Args:
         imitations: Sentences about items, by pointer, that are kept out because they look like another upstream's.
     """
-    listed = dict(listed_definitions(catalogue))
+    listed = dict(listed_definitions(listing))
     if record is None or record.is_blank:
-        if not (listed or catalogue.resources):
+        if not (listed or listing.resources):
             return Review(ApprovalRecord(config.name, {}), True, {}, [])
         first = _without_repetitions({place: one for place, one in listed.items() if place not in imitations})
-        record = ApprovalRecord(config.name, first, kinds=_compared_kinds((), catalogue))
+        record = ApprovalRecord(config.name, first, kinds=_compared_kinds((), listing))
         if not imitations:
             note = f"{config.name}: first seen, so {_counts(listed)} are trusted as they are now"
             return Review(record, True, {}, [note] if listed else [])
-    decided = _Decisions(config, record, imitations, catalogue)
+    decided = _Decisions(config, record, imitations, listing)
     for place, definition in listed.items():
         decided.decide(place, definition)
     return Review(decided.new_record(listed), False, decided.withheld, list(decided.notes(listed)))
 
 
-def listed_definitions(catalogue: UpstreamCatalogue) -> Iterator[tuple[str, JSON]]:
+def listed_definitions(listing: UpstreamListing) -> Iterator[tuple[str, JSON]]:
     """Yields the definitions that count, each by its pointer; resources that are only data do not.
 
     Of several with one name or URI the first counts, which is the one that is offered.
     """
     seen: set[str] = set()
-    for place, item in _named_items(catalogue):
+    for place, item in _named_items(listing):
         if place not in seen:
             seen.add(place)
             if kind_of(place) != "resources" or resource_text(item):
                 yield place, item
-    if catalogue.instructions:
-        yield INSTRUCTIONS, catalogue.instructions
+    if listing.instructions:
+        yield INSTRUCTIONS, listing.instructions
 
 
-def _named_items(catalogue: UpstreamCatalogue) -> Iterator[tuple[str, JSON]]:
-    for kind, items in (("/tools", catalogue.tools), ("/prompts", catalogue.prompts)):
+def _named_items(listing: UpstreamListing) -> Iterator[tuple[str, JSON]]:
+    for kind, items in (("/tools", listing.tools), ("/prompts", listing.prompts)):
         for item in items:
             if isinstance(name := item.get("name"), str):
                 yield pointer(kind, name), item
-    for item in (*catalogue.resources, *catalogue.templates):
+    for item in (*listing.resources, *listing.templates):
         kind, key = ("/templates", "uriTemplate") if "uriTemplate" in item else ("/resources", "uri")
         if isinstance(uri := item.get(key), str):
             yield pointer(kind, uri), item
 
 
-def with_varying_numbers(record: ApprovalRecord, first: UpstreamCatalogue, second: UpstreamCatalogue) -> ApprovalRecord:
+def with_varying_numbers(record: ApprovalRecord, first: UpstreamListing, second: UpstreamListing) -> ApprovalRecord:
     """Returns the record with what varied between two lists of one process."""
     again = dict(listed_definitions(second))
     found = {
@@ -187,10 +279,10 @@ class _Decisions:
         config: UpstreamConfig,
         record: ApprovalRecord,
         imitations: Mapping[str, str],
-        catalogue: UpstreamCatalogue,
+        listing: UpstreamListing,
     ) -> None:
         self._config = config
-        self._catalogue = catalogue
+        self._listing = listing
         self._imitations = imitations
         self._record = record
         self._variance = Variance(config.varies, record.numbers)
@@ -244,13 +336,13 @@ class _Decisions:
             approved=self._approved,
             waiting=self._waiting,
             vanished=self._vanished_places(listed),
-            kinds=_compared_kinds(self._record.kinds, self._catalogue),
+            kinds=_compared_kinds(self._record.kinds, self._listing),
         )
         return self._record if is_identical(to_builtins(record), to_builtins(self._record)) else record
 
     def _vanished_places(self, listed: dict[str, JSON]) -> list[str]:
         gone, vanished = self._record.approved.keys() - listed.keys(), {*self._record.vanished}
-        unknown = {place for place in gone - vanished if kind_of(place) in self._catalogue.faults}
+        unknown = {place for place in gone - vanished if kind_of(place) in self._listing.faults}
         return sorted(place for place in gone - unknown if kind_of(place) != "resources")
 
     def notes(self, listed: dict[str, JSON]) -> Iterator[str]:
@@ -299,9 +391,9 @@ def variance_hint(record: ApprovalRecord, place: str, definition: JSON) -> str:
     return f"if the order of words in {_names([place])} differs at every start, add varies = [{varies}] to its server"
 
 
-def _compared_kinds(before: Collection[str], catalogue: UpstreamCatalogue) -> tuple[str, ...]:
+def _compared_kinds(before: Collection[str], listing: UpstreamListing) -> tuple[str, ...]:
     """Returns what of an upstream was compared at some time: before, or now, where it could be had."""
-    return tuple(kind for kind in KINDS if kind in before or kind not in catalogue.faults)
+    return tuple(kind for kind in KINDS if kind in before or kind not in listing.faults)
 
 
 def _without_repetitions(listed: dict[str, JSON]) -> dict[str, JSON]:

@@ -3,8 +3,15 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.scalars import INT64_MAX, INT64_MIN, format_key, format_number, format_scalar, quote_if_needed
+from deltamcp.gcf.scalars import (
+    INT64_MAX,
+    INT64_MIN,
+    GcfError,
+    format_key,
+    format_number,
+    format_scalar,
+    quote_if_needed,
+)
 
 SCALAR, OBJECT, ARRAY, MISSING = range(4)
 NULL_TYPE = type(None)
@@ -85,12 +92,12 @@ class CellWriter:
         self.formatters = CellFormatters(self.texts, self.kinds)
 
     def kinds_of(self, values: Iterable[Any]) -> set[int]:
-        """Return the kinds that occur among `values`."""
+        """Returns the kinds that occur among `values`."""
         types = set(map(type, values))
         return {SCALAR} if types and types <= _SCALARS else {self.kinds[value_type] for value_type in types}
 
     def format_column(self, values: Sequence[Any]) -> list[str]:
-        """Format every value as a cell."""
+        """Formats every value as a cell."""
         types = set(map(type, values))
         if types == _STRINGS:
             return list(map(self.texts.__getitem__, values))

@@ -5,14 +5,19 @@ from collections.abc import Generator
 from types import GeneratorType
 from typing import Any, Literal
 
-from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.generic.cell_tokens import AttachmentMarker, TokenValues, split_cells
 from deltamcp.gcf.generic.cells import ABSENT, AbsentCell
-from deltamcp.gcf.generic.groups import read_grouped_rows
 from deltamcp.gcf.generic.lines import MAX_DEPTH, ContentLines
-from deltamcp.gcf.generic.schema import RowSchema, SchemaColumn, parse_columns
+from deltamcp.gcf.generic.schema import (
+    AttachmentMarker,
+    RowSchema,
+    SchemaColumn,
+    TokenValues,
+    parse_columns,
+    split_cells,
+)
+from deltamcp.gcf.generic.table import read_grouped_rows
 from deltamcp.gcf.generic.v1 import decode_v1
-from deltamcp.gcf.scalars import BARE_KEY, parse_key, parse_scalar
+from deltamcp.gcf.scalars import BARE_KEY, GcfError, parse_key, parse_scalar
 
 _COUNT = re.compile(r"\[(?:(0|[1-9][0-9]*)|(\?))(:?)\]", re.ASCII).match
 _ID = re.compile(r"@(0|[1-9][0-9]*) ", re.ASCII).match
@@ -23,7 +28,7 @@ ReadSteps = Generator["ReadSteps", Any, Any]
 
 
 def decode_generic(text: str | bytes, *, dialect: Literal["v1", "v3"] = "v3") -> Any:
-    """Decode a text in the generic profile, any version from 3.0 to 3.6.
+    """Decodes a text in the generic profile, any version from 3.0 to 3.6.
 
     Graphs, deltas and sets that take part in deltas have functions of their own, which the error names. Texts in the
     v1 dialect have no header that identifies them: the caller has to pass the dialect.
@@ -126,7 +131,7 @@ class _GenericReader:
         return members
 
     def _read_section(self, content: str, end: int, depth: int) -> Any:
-        """Read the section whose name ends at `end`."""
+        """Reads the section whose name ends at `end`."""
         if end == len(content):
             return self._read_members(depth + 1) if self._has_deeper_line(depth) else {}
         if content[2] != " " or content[end : end + 2] != " [":
@@ -137,7 +142,7 @@ class _GenericReader:
         return self._lines[self.at].startswith("  " * (depth + 1))
 
     def _read_odd_member(self, content: str) -> tuple[str, Any]:
-        """Read a member whose name is quoted, or whose value is an inline array."""
+        """Reads a member whose name is quoted, or whose value is an inline array."""
         if content[0] == " ":
             raise GcfError("invalid_indent", "a line is indented too deeply")
         if content[0] == '"' or BARE_KEY.match(content):
@@ -154,7 +159,7 @@ class _GenericReader:
         raise GcfError(category, f"{content!a:.80} is not a member")
 
     def _read_array(self, line: str, start: int, depth: int, shared: dict[str, Any], name: str) -> Any:
-        """Read the array or keyed table whose bracket opens at `start`. `shared` has the columns of earlier tables."""
+        """Reads the array or keyed table whose bracket opens at `start`. `shared` has the columns of earlier tables."""
         if not (found := _COUNT(line, start)):
             raise GcfError("invalid_count", f"{line[start:]!a:.80} does not begin with a count")
         digits, keyed = found[1], bool(found[3])
@@ -201,7 +206,7 @@ class _GenericReader:
         return values
 
     def _defer_count(self, section: ReadSteps, count: int | None) -> ReadSteps:
-        """Return the section; if its header leaves the count open, count its rows for the trailer (SPEC 8.6)."""
+        """Returns the section; if its header leaves the count open, count its rows for the trailer (SPEC 8.6)."""
         if count is not None:
             return section
         self._open_counts.append(0)
@@ -221,7 +226,7 @@ class _GenericReader:
             raise GcfError("count_mismatch", "the counts of the summary are not those of the rows")
 
     def _read_items(self, count: int | None, depth: int) -> ReadSteps:
-        """Read an array in the expanded form (SPEC 7.6)."""
+        """Reads an array in the expanded form (SPEC 7.6)."""
         pad = "  " * depth
         items: list[Any] = []
         while len(items) != count and (line := self._lines[self.at]).startswith(pad + "@"):
@@ -238,7 +243,7 @@ class _GenericReader:
         return items
 
     def _read_value(self, line: str, start: int, depth: int, shared: dict[str, Any], name: str) -> Any:
-        """Read the value that follows the name of an item or attachment."""
+        """Reads the value that follows the name of an item or attachment."""
         if line[start : start + 1] == "=":
             return self._read_scalar(line[start + 1 :])
         if line[start:].rstrip(" ") == "{}":
@@ -246,7 +251,7 @@ class _GenericReader:
         return self._read_array(line, start, depth, shared, name)
 
     def _read_keyed_table(self, rest: str, count: int | None, depth: int) -> ReadSteps:
-        """Read an object that is written as a table, with its keys in the first column (SPEC 7.2a)."""
+        """Reads an object that is written as a table, with its keys in the first column (SPEC 7.2a)."""
         if count == 0:
             raise GcfError("keyed_map", "zero count")
         columns, end = parse_columns(rest, 0) if rest else ([], 0)
@@ -265,7 +270,7 @@ class _GenericReader:
         return members
 
     def _read_rows(self, schema: RowSchema, count: int | None, depth: int, keys: list[Any] | None = None) -> ReadSteps:
-        """Read the rows of a table; the first cells of a keyed table go to `keys`."""
+        """Reads the rows of a table; the first cells of a keyed table go to `keys`."""
         pad = "  " * depth
         indent = len(pad)
         lines, tokens, width = self._lines, self._tokens, schema.width + (keys is not None)
@@ -320,7 +325,7 @@ class _GenericReader:
         inline: dict[str, list[str]],
         shared: Any,
     ) -> ReadSteps:
-        """Read the attachments under a row, and add them to it (SPEC 7.4.4, 7.4.5.2)."""
+        """Reads the attachments under a row, and add them to it (SPEC 7.4.4, 7.4.5.2)."""
         for name, mark in marked.items():
             if name not in row:
                 raise GcfError("invalid_attachment_marker", f"{name!a:.80} is a path, which cannot have an attachment")

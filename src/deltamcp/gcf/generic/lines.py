@@ -1,7 +1,7 @@
 """Content lines of a text in the generic profile: checks its header, drops blank lines and comments (SPEC 3, 4)."""
 
-from deltamcp.gcf.errors import GcfError
 from deltamcp.gcf.header import parse_header
+from deltamcp.gcf.scalars import GcfError
 
 HEADER = "GCF profile=generic"
 
@@ -44,7 +44,7 @@ class ContentLines:
         self.lines.append("")
 
     def line_number(self, place: int) -> int:
-        """Return the number, from 1, that `lines[place]` has in the text; past the end, that of the last line."""
+        """Returns the number, from 1, that `lines[place]` has in the text; past the end, that of the last line."""
         place = min(place, len(self.lines) - 2)
         return place + self._first if self._numbers is None else self._numbers[place]
 

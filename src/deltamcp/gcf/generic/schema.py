@@ -1,4 +1,4 @@
-"""Schemas of tables: parses declared columns, and builds rows from cells (SPEC 7.4.1, 7.4.6, 7.4.7)."""
+"""Schemas of tables and the cells of their lines: parses both, and builds rows (SPEC 2.1, 7.4)."""
 
 import re
 from collections import Counter
@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.generic.cells import ABSENT
+from deltamcp.gcf.generic.cells import ABSENT, MAX_MEMO
 from deltamcp.gcf.generic.lines import MAX_DEPTH
-from deltamcp.gcf.scalars import parse_key, parse_quoted, parse_scalar
+from deltamcp.gcf.scalars import IS_NUMBER, GcfError, parse_key, parse_number, parse_quoted, parse_scalar
 
 _PLAIN_COLUMNS = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}", re.ASCII).match
 _BARE_VALUE = re.compile(r"[^,}]*")
@@ -25,7 +24,7 @@ class SchemaColumn:
 
 
 def parse_columns(text: str, start: int) -> tuple[list[SchemaColumn], int]:
-    """Parse the columns whose brace opens at `start`; return them and the index after the declaration."""
+    """Parses the columns whose brace opens at `start`; return them and the index after the declaration."""
     if plain := _PLAIN_COLUMNS(text, start):
         columns, end = [SchemaColumn(name) for name in plain[1].split(",")], plain.end()
     else:
@@ -107,7 +106,7 @@ class RowSchema:
         return parts if simple else []
 
     def build_row(self, cells: list[Any], *, sparse: bool) -> dict[str, Any]:
-        """Return the object of these cells. Pass `sparse` if any of them may be `ABSENT`."""
+        """Returns the object of these cells. Pass `sparse` if any of them may be `ABSENT`."""
         if self._is_flat and not sparse:
             return dict(zip(self.names, cells, strict=True))
         for at, constant in self._constants:
@@ -146,8 +145,88 @@ class RowSchema:
 
 
 def _column_path(column: SchemaColumn) -> tuple[str, ...]:
-    """Return the names of the members that lead to a column's values; a single name if it is not a path."""
+    """Returns the names of the members that lead to a column's values; a single name if it is not a path."""
     path = tuple(column.name.split(">"))
     if len(path) > MAX_DEPTH:
         raise GcfError("too_deep", f"a path has more than {MAX_DEPTH} names")
     return path if all(path) and column.constant is ABSENT else (column.name,)
+
+
+_QUOTED = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_DECLARED_MARKER = re.compile(rf'\^\{{(?:{_QUOTED}|[^"}}|])*+\}}(?=\||\Z)')
+_CELL_PATTERNS = {
+    mark: re.compile(rf'[ \t]*({_QUOTED}[ \t]*|{_DECLARED_MARKER.pattern}|[^" \t\{mark}][^\{mark}]*|)\{mark}')
+    for mark in "|,"
+}
+
+
+@dataclass(frozen=True)
+class AttachmentMarker:
+    """The cell of a value that is written under its row. `names` are the value's fields, if the cell declares them."""
+
+    names: list[str] | None = None
+
+
+_NULL = "-"
+_MARKERS = {"~": ABSENT, "^": AttachmentMarker()}
+
+
+class TokenValues(dict[str, Any]):
+    """The values of tokens, parsed once each. `~` and `^` have markers as values, which the reader takes or refuses."""
+
+    def __missing__(self, token: str) -> Any:
+        if len(self) > MAX_MEMO:
+            self.clear()
+        self[token] = value = _parse_token(token)
+        return value
+
+
+def _parse_token(token: str) -> Any:
+    if token[:1] not in '"-~^tf0123456789 \t' and token[-1] not in " \t":
+        return token
+    token = token.strip(" \t")
+    if token[:1].isdigit() or token[:1] == "-":
+        return parse_number(token) if IS_NUMBER(token) else None if token == _NULL else token
+    if token in _MARKERS:
+        return _MARKERS[token]
+    if token[:2] == "^{" and token[-1] == "}":
+        columns, end = parse_columns(token, 1)
+        if end != len(token):
+            raise GcfError("trailing_characters", "text goes on after the fields of an attachment")
+        return AttachmentMarker([column.name for column in columns])
+    return parse_scalar(token)
+
+
+def split_cells(line: str, mark: str) -> list[str]:
+    """Splits a line into its cells. Quoted cells keep their quotes."""
+    if '"' not in line:
+        return line.split(mark)
+    cells: list[str] = _CELL_PATTERNS[mark].findall(line + mark)
+    if sum(map(len, cells)) + len(cells) == len(line) + 1:
+        return cells
+    return list(_scan_cells(line, mark))
+
+
+def _scan_cells(line: str, mark: str) -> Any:
+    """Yields the cells of a line that no encoder writes, or raise the error that it has."""
+    start = 0
+    while True:
+        while line[start : start + 1] in (" ", "\t"):
+            start += 1
+        if line[start : start + 1] == '"':
+            _, end = parse_quoted(line, start)
+            cell = line[start:end]
+            while line[end : end + 1] in (" ", "\t"):
+                end += 1
+            if line[end : end + 1] not in ("", mark):
+                raise GcfError("trailing_characters", "text goes on after the closing quote")
+        elif declared := _DECLARED_MARKER.match(line, start):
+            cell, end = declared.group(), declared.end()
+        else:
+            end = line.find(mark, start)
+            end = len(line) if end < 0 else end
+            cell = line[start:end]
+        yield cell
+        if end >= len(line):
+            return
+        start = end + 1

@@ -1,13 +1,16 @@
-"""Table encoder: turns rows of objects into columns, which may be flattened, constant or nested (SPEC 7.4)."""
+"""Tables: rows of objects as columns, which may be flattened, constant, nested or grouped (SPEC 7.4)."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
 from deltamcp.gcf.generic.cells import ABSENT, ARRAY, MISSING, OBJECT, SCALAR, CellWriter
-from deltamcp.gcf.scalars import quote
+from deltamcp.gcf.generic.lines import HEADER
+from deltamcp.gcf.generic.schema import AttachmentMarker, RowSchema, SchemaColumn, TokenValues, split_cells
+from deltamcp.gcf.scalars import GcfError, parse_key, parse_scalar, quote
 
 MAX_COLUMNS = 1_000
 """Columns of the widest table; rows with more fields are written one by one. Readers need not support more."""
@@ -38,12 +41,12 @@ class EncodedTable:
     attachments: list[Attachment] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        """Return the lines of the rows, without attachments."""
+        """Returns the lines of the rows, without attachments."""
         return map("|".join, zip(*self.columns, strict=True))
 
 
 def all_fields(rows: Sequence[JsonObject]) -> list[str]:
-    """Return the fields of all rows in the order in which they first occur (SPEC 7.4.3)."""
+    """Returns the fields of all rows in the order in which they first occur (SPEC 7.4.3)."""
     return list(dict.fromkeys(chain.from_iterable(rows)))
 
 
@@ -55,7 +58,7 @@ class TableEncoder:
         self._flatten = flatten
 
     def encode_table(self, rows: Sequence[JsonObject], fields: list[str], pad: str, *, factor: bool) -> EncodedTable:
-        """Encode rows as a table. `pad` precedes lines under a row; `factor` moves constant columns into the header."""
+        """Encodes rows as a table. `pad` precedes lines under a row; `factor` has constant columns in the header."""
         table = EncodedTable()
         path_columns: list[tuple[str, Sequence[Any]]] = []
         constant: list[int] = []
@@ -89,7 +92,7 @@ class TableEncoder:
         return columns.values()
 
     def _try_flatten(self, table: EncodedTable, name: str, values: Sequence[Any], kinds: set[int]) -> bool:
-        """Add the members of a column's objects as columns; return False if they cannot be flattened (SPEC 7.4.6)."""
+        """Adds the members of a column's objects as columns; return False if they cannot be flattened (SPEC 7.4.6)."""
         if not name or ARRAY in kinds:
             return False
         objects = [value for value in values if value is not None and value is not ABSENT]
@@ -139,14 +142,14 @@ class TableEncoder:
         table.columns.append(cells)
 
     def _present_values(self, kind: int, values: Sequence[Any]) -> list[Any]:
-        """Return the values that are neither null nor absent, if all are of this kind and the first row has one."""
+        """Returns the values that are neither null nor absent, if all are of this kind and the first row has one."""
         if self._cells.kinds[type(values[0])] != kind:
             return []
         present = [value for value in values if value is not None and value is not ABSENT]
         return present if self._cells.kinds_of(present) == {kind} else []
 
     def _inline_bodies(self, values: Sequence[Any]) -> tuple[str, Iterator[str]] | None:
-        """Return the first row's cell and every row's body if all objects have the same scalars (SPEC 7.4.5.1)."""
+        """Returns the first row's cell and every row's body if all objects have the same scalars (SPEC 7.4.5.1)."""
         objects: list[JsonObject] = self._present_values(OBJECT, values)
         if (
             not objects
@@ -161,7 +164,7 @@ class TableEncoder:
         return f"^{{{','.join(map(self._cells.names.__getitem__, keys))}}}", bodies
 
     def _shared_lines(self, written: str, values: Sequence[Any], pad: str) -> Iterator[str] | None:
-        """Return every row's lines if all arrays have the same fields, and scalars only (SPEC 7.4.5.3)."""
+        """Returns every row's lines if all arrays have the same fields, and scalars only (SPEC 7.4.5.3)."""
         arrays: list[list[JsonObject]] = self._present_values(ARRAY, values)
         if not arrays or not all(arrays) or self._cells.kinds_of(chain.from_iterable(arrays)) != {OBJECT}:
             return None
@@ -186,7 +189,7 @@ def _attachment_lines(lead: str, header: str, arrays: list[list[JsonObject]], bo
 
 
 def _factor_constants(table: EncodedTable, constant: list[int]) -> None:
-    """Move constant columns into the header; if all are constant, the last one stays a column (SPEC 7.4.7)."""
+    """Moves constant columns into the header; if all are constant, the last one stays a column (SPEC 7.4.7)."""
     if len(constant) == len(table.columns):
         del constant[-1:]
     for place in reversed(constant):
@@ -194,5 +197,105 @@ def _factor_constants(table: EncodedTable, constant: list[int]) -> None:
 
 
 def quote_braces(cell: str) -> str:
-    """Return a cell for use as a constant in the header, where an unquoted brace ends the columns."""
+    """Returns a cell for use as a constant in the header, where an unquoted brace ends the columns."""
     return quote(cell) if "}" in cell and cell[0] != '"' else cell
+
+
+_COUNTED_GROUP = re.compile(r"(.*) \[(0|[1-9][0-9]*)\]", re.ASCII | re.DOTALL).fullmatch
+
+
+def encode_generic_grouped(value: Any, key_field: str, group_field: str) -> str:
+    """Encodes rows of scalars, grouped by their `group_field`, as text that `decode_generic` decodes.
+
+    The decoder returns the rows by group, in the order in which the groups first occur. The `key_field` of each row
+    must be unique.
+    """
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(row, dict) for row in value):
+        raise GcfError("invalid_group_header", "only rows of objects are grouped")
+    cells = CellWriter()
+    fields = all_fields(value)
+    names = [cells.names[name] for name in fields]
+    if any(">" in name for name in fields) or key_field == group_field:
+        raise GcfError("invalid_group_header", "no column may be a path, and the key cannot be the group")
+    if any(name not in row for row in value for name in (key_field, group_field)):
+        raise GcfError("invalid_group_header", "a row has no key or no group")
+    columns = [cells.format_column([row.get(name, ABSENT) for row in value]) for name in fields]
+    if any(cells.kinds_of(row.values()) != {SCALAR} for row in value):
+        raise GcfError("unsupported_value", "rows in groups hold scalars only")
+    key_place, group_place = fields.index(key_field), fields.index(group_field)
+    if len(set(columns[key_place])) < len(value):
+        raise GcfError("duplicate_key", "two rows have the same key")
+    header, written_columns = [], []
+    for place, (name, column) in enumerate(zip(names, columns, strict=True)):
+        has_cells = place in (key_place, group_place) or len(value) < 2 or column[0] == "~" or len(set(column)) > 1
+        header.append(
+            ("@" if place == key_place else "") + (name if has_cells else f"{name}={quote_braces(column[0])}")
+        )
+        if has_cells and place != group_place:
+            written_columns.append(column)
+    groups: dict[str, list[str]] = {}
+    for group, row in zip(columns[group_place], map("|".join, zip(*written_columns, strict=True)), strict=True):
+        groups.setdefault(group, []).append(row)
+    lines = [HEADER, f"## [{len(value)}]{{{','.join(header)}}} group={names[group_place]}"]
+    for group, rows in groups.items():
+        lines += [f"{names[group_place]}={group} [{len(rows)}]", *rows]
+    return "\n".join(lines) + "\n"
+
+
+def read_grouped_rows(
+    lines: Sequence[str], at: int, columns: list[SchemaColumn], clause: str, count: int | None, tokens: TokenValues
+) -> tuple[list[dict[str, Any]], int]:
+    """Reads a grouped table whose `group=` has the value `clause`; return its rows and the index of the next line."""
+    group, end = parse_key(clause)
+    place = _check_group_column(columns, group if end == len(clause) else "", count)
+    rows: list[dict[str, Any]] = []
+    identities: list[Any] = []
+    seen: set[Any] = set()
+    while len(rows) != count and lines[at]:
+        value, size = _parse_subheader(lines[at], group)
+        if (type(value), value) in seen:
+            raise GcfError("duplicate_group", "two groups have the same value")
+        seen.add((type(value), value))
+        schema = RowSchema([*columns[:place], replace(columns[place], constant=value), *columns[place + 1 :]])
+        identity = schema.names.index(next(column.name for column in columns if column.identity))
+        at += 1
+        for line in lines[at : at + size]:
+            cells = split_cells(line, "|")
+            if not line or len(cells) != schema.width:
+                raise GcfError(
+                    "row_width_mismatch" if line else "count_mismatch", "a group does not have the declared rows"
+                )
+            values = list(map(tokens.__getitem__, cells))
+            if any(type(value) is AttachmentMarker for value in values):
+                raise GcfError("invalid_attachment_marker", "rows in groups hold scalars only")
+            identities.append(cells[identity])
+            rows.append(schema.build_row(values, sparse=ABSENT in values))
+            at += 1
+    if len(rows) != count:
+        raise GcfError("count_mismatch", f"{count} rows are declared, {len(rows)} are present")
+    if len(set(identities)) < len(identities):
+        raise GcfError("duplicate_key", "two rows have the same key")
+    return rows, at
+
+
+def _check_group_column(columns: list[SchemaColumn], group: str, count: int | None) -> int:
+    places = [place for place, column in enumerate(columns) if column.name == group]
+    if (
+        count is None
+        or len(places) != 1
+        or sum(column.identity for column in columns) != 1
+        or columns[places[0]].identity
+        or columns[places[0]].constant is not ABSENT
+    ):
+        raise GcfError("invalid_group_header", "rows are grouped by a column that is neither key nor constant")
+    return places[0]
+
+
+def _parse_subheader(line: str, group: str) -> tuple[Any, int]:
+    name, end = parse_key(line)
+    found = _COUNTED_GROUP(line, end + 1)
+    if name != group or line[end : end + 1] != "=" or not found:
+        raise GcfError("invalid_group_header", f"{line!a:.80} does not begin a group of {group!a:.80}")
+    if found[2] == "0":
+        raise GcfError("invalid_count", "a group has at least one row")
+    return parse_scalar(found[1]), int(found[2][:18])

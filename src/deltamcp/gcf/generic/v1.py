@@ -4,13 +4,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.generic.cell_tokens import split_cells
 from deltamcp.gcf.generic.cells import ARRAY, OBJECT, SCALAR, CellWriter
 from deltamcp.gcf.generic.lines import ContentLines
-from deltamcp.gcf.generic.schema import parse_columns
+from deltamcp.gcf.generic.schema import parse_columns, split_cells
 from deltamcp.gcf.generic.table import JsonObject, all_fields
-from deltamcp.gcf.scalars import canonical_cell, format_scalar, parse_key, parse_scalar
+from deltamcp.gcf.scalars import GcfError, canonical_cell, format_scalar, parse_key, parse_scalar
 
 MAX_DEPTH = 100
 
@@ -20,7 +18,7 @@ _ID = re.compile(r"@(?:0|[1-9][0-9]*)(?: |\Z)", re.ASCII).match
 
 
 def encode_v1(value: Any) -> str:
-    """Encode a value in the v1 dialect. A missing member of a row becomes null, and members may change their order."""
+    """Encodes a value in the v1 dialect. A missing member of a row becomes null, and members may change their order."""
     writer = _V1Writer()
     kind = writer.cells.kinds[type(value)]
     if kind == SCALAR:
@@ -35,7 +33,7 @@ class _V1Writer:
         self.cells = CellWriter()
 
     def write_members(self, members: JsonObject, depth: int) -> Iterator[str]:
-        """Write the members of an object; sections of nested objects are one level deeper, like their content."""
+        """Writes the members of an object; sections of nested objects are one level deeper, like their content."""
         _check_depth(depth)
         pad = "  " * depth
         # Arrays go last: a reader would take an object's section after an array for a part of its last row.
@@ -104,7 +102,7 @@ def _is_uniform(rows: Sequence[JsonObject]) -> bool:
 
 
 def _member_end(content: str) -> int:
-    """Return the index after the name of a member; 0 if the line is not a member."""
+    """Returns the index after the name of a member; 0 if the line is not a member."""
     try:
         _, end = parse_key(content)
     except GcfError:
@@ -115,7 +113,7 @@ def _member_end(content: str) -> int:
 
 
 def decode_v1(text: str | bytes) -> Any:
-    """Decode a text in the v1 dialect; a single line that is not a member is a scalar."""
+    """Decodes a text in the v1 dialect; a single line that is not a member is a scalar."""
     lines = ContentLines(text, headed=False)
     reader = _V1Reader(lines.lines)
     try:
@@ -206,7 +204,7 @@ class _V1Reader:
             count -= 1
 
     def _read_attachments(self, depth: int, row: JsonObject) -> None:
-        """Read the members under a row, one level deeper, and add them to it."""
+        """Reads the members under a row, one level deeper, and add them to it."""
         pad = "  " * (depth + 1)
         while (line := self._lines[self.at]).startswith(pad):
             section = line.startswith(f"{pad}## ")

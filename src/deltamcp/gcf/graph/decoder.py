@@ -5,10 +5,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite
 
-from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.graph.model import DELTA_SECTIONS, Edge, Payload, Symbol, group_distance, resolve_edges
-from deltamcp.gcf.graph.session import REFERENCE, ReaderSession
+from deltamcp.gcf.graph.model import (
+    DELTA_SECTIONS,
+    REFERENCE,
+    Edge,
+    Payload,
+    ReaderSession,
+    Symbol,
+    group_distance,
+    resolve_edges,
+)
 from deltamcp.gcf.header import errors_at_line, open_text, parse_count
+from deltamcp.gcf.scalars import GcfError
 
 _ID = re.compile(r"@([0-9]{1,18})").fullmatch
 _SCORE = re.compile(r"-?[0-9]+\.[0-9]{2}").fullmatch
@@ -18,7 +26,7 @@ _TRAILERS = ("##! summary", "## _summary")
 
 
 def decode(text: str, *, session: ReaderSession | None = None) -> Payload:
-    """Decode a pack. For a text that was written with a session, the caller passes the reader's side of the session.
+    """Decodes a pack. For a text that was written with a session, the caller passes the reader's side of the session.
 
     References of the v1 dialect have ids of their own text, so that nothing says which symbol they refer to. With a
     session they are refused; without one they and the edges that end at them are left out, as its published cases ask.
@@ -52,14 +60,14 @@ def decode(text: str, *, session: ReaderSession | None = None) -> Payload:
 
 
 def parse_id(text: str) -> int:
-    """Parse an id such as `@7`."""
+    """Parses an id such as `@7`."""
     if not (found := _ID(text)):
         raise GcfError("invalid_symbol_id", f"{text!a:.80} is not an id")
     return int(found[1])
 
 
 def parse_declaration(fields: list[str], distance: int) -> Symbol:
-    """Parse the fields of a declaration: kind, name, score and provenance."""
+    """Parses the fields of a declaration: kind, name, score and provenance."""
     if len(fields) != 4 or not all(fields):
         raise GcfError("invalid_node_line", "a symbol has a kind, a name, a score and a provenance")
     kind, name, score, provenance = fields
@@ -94,7 +102,7 @@ class _PackReader:
             self._line_reader(line)
 
     def check_counts(self, header: dict[str, str]) -> None:
-        """Refuse a text whose header or summary counts other symbols or edges than it has (SPEC 13)."""
+        """Refuses a text whose header or summary counts other symbols or edges than it has (SPEC 13)."""
         self._close_section()
         written = {"symbols": len(self.symbols) + len(self._unnamed), "edges": self._edge_lines}
         for declared in (header, self._trailer or {}):
@@ -166,7 +174,7 @@ class _PackReader:
 
 
 def _skip_line(line: str) -> None:
-    """Skip a line of a section that this reader does not know."""
+    """Skips a line of a section that this reader does not know."""
 
 
 def _parse_pair(part: str) -> tuple[str, str]:

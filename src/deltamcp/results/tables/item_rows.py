@@ -37,7 +37,7 @@ class ItemRows(NamedTuple):
 
 
 def find_item_rows(rows: Sequence[dict[str, JSON]], work: Work) -> ItemRows | None:
-    """Return the rows for the items of the one list that each row has; None where they would not come back.
+    """Returns the rows for the items of the one list that each row has; None where they would not come back.
 
     The items are scalars, or objects with one or two members, which are scalars.
     """
@@ -66,7 +66,7 @@ def find_item_rows(rows: Sequence[dict[str, JSON]], work: Work) -> ItemRows | No
 
 
 def _list_name(rows: Sequence[dict[str, JSON]], work: Work) -> str | None:
-    """Return the name of the only list in every row; None if there is none with such items."""
+    """Returns the name of the only list in every row; None if there is none with such items."""
     found = [name for name, value in rows[0].items() if type(value) is list]
     if len(found) != 1 or len(rows[0]) > _MAX_OTHER_MEMBERS + 1:
         return None
@@ -92,7 +92,7 @@ def _list_name(rows: Sequence[dict[str, JSON]], work: Work) -> str | None:
 
 
 def group_items(rows: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """Return the rows with a list under a name, from rows for the items of the lists.
+    """Returns the rows with a list under a name, from rows for the items of the lists.
 
     Raises:
         ValueError: an empty list has items.
@@ -110,7 +110,7 @@ def group_items(rows: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any
 
 
 def split_by_sizes(lines: Sequence[str], sizes: Sequence[int]) -> Iterator[list[str]]:
-    """Yield so many of the lines after each other."""
+    """Yields so many of the lines after each other."""
     start = 0
     for size in sizes:
         yield list(lines[start : start + size])

@@ -1,8 +1,8 @@
-"""Plans how a table writes each column: as a constant, as a template with or without cells, or as plain cells."""
+"""Plans how rows become a table: flat columns, each as a constant, as a template with or without cells, or as cells."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from deltamcp.results.tables.flat_rows import ABSENT, ABSENT_PARENT, FlatRows
 from deltamcp.results.tables.syntax import (
     PLACEHOLDER,
     ColumnPath,
@@ -11,10 +11,297 @@ from deltamcp.results.tables.syntax import (
     is_json,
     json_text,
     looks_like_json,
+    position_column,
     write_template,
 )
-from deltamcp.results.tables.templates import TemplateSource, find_template
+from deltamcp.values import JSON
 from deltamcp.work import Work
+
+_MAX_REFERENCES = 4
+_TEXTS_PER_STEP = 8
+"""Texts of a column that are compared in the time of a step."""
+_MIN_IDENTIFIER_RUN = 8
+"""A prefix may end within a word only after this many letters: a long run is the beginning of an identifier."""
+
+
+class TemplateSource(NamedTuple):
+    """A column that the templates of other columns may refer to."""
+
+    path: ColumnPath
+    texts: Sequence[str]
+    typed: bool
+    """Whether the values are numbers, which a template alone would read as text."""
+
+
+class ColumnTemplate(NamedTuple):
+    """The template that the texts of a column follow."""
+
+    parts: list[TemplatePart]
+    cells: list[str] | None
+    """The text for `*` in each row; None where the template has no `*`."""
+
+
+def find_template(values: Sequence[str], sources: Sequence[TemplateSource], work: Work) -> ColumnTemplate:
+    """Returns the template of the values: literals, references to sources, and at most one `*` for the rest."""
+    likely = _likely_sources(values, sources, work)
+    rest: Sequence[str] = values
+    left: list[TemplatePart] = []
+    right: list[TemplatePart] = []
+    for _ in range(_MAX_REFERENCES):
+        found = _leading_reference(rest, likely, work)
+        if found is None:
+            break
+        literal, source = found
+        left += [literal] * bool(literal) + [ColumnReference(source.path)]
+        rest = [text[len(literal) + len(known) :] for text, known in zip(rest, source.texts, strict=True)]
+    prefix = common_prefix(rest)
+    prefix = prefix[: _whole_words_length(prefix, rest)]
+    rest = [text[len(prefix) :] for text in rest] if prefix else rest
+    left += [prefix] * bool(prefix)
+    for _ in range(_MAX_REFERENCES):
+        found = _trailing_reference(rest, likely, work)
+        if found is None:
+            break
+        literal, source = found
+        right = [ColumnReference(source.path), *[literal] * bool(literal), *right]
+        rest = [text[: len(text) - len(literal) - len(known)] for text, known in zip(rest, source.texts, strict=True)]
+    suffix = common_prefix([text[::-1] for text in rest])
+    suffix = suffix[: _whole_words_length(suffix, [text[::-1] for text in rest])][::-1]
+    if suffix:
+        rest = [text[: -len(suffix)] for text in rest]
+        right.insert(0, suffix)
+    if any(rest):
+        return ColumnTemplate([*left, PLACEHOLDER, *right], list(rest))
+    return ColumnTemplate(_merge_literals([*left, *right]), None)
+
+
+def _merge_literals(parts: list[TemplatePart]) -> list[TemplatePart]:
+    merged: list[TemplatePart] = []
+    for part in parts:
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    return merged
+
+
+def _likely_sources(values: Sequence[str], sources: Sequence[TemplateSource], work: Work) -> list[TemplateSource]:
+    """Returns the sources whose texts are part of the values in three sample rows, longest first."""
+    sample = {0, len(values) // 2, len(values) - 1}
+    work.scan(len(sources) * sum(len(values[row]) for row in sample))
+    likely = [
+        source for source in sources if all(source.texts[row] and source.texts[row] in values[row] for row in sample)
+    ]
+    return sorted(likely, key=lambda source: -len(source.texts[0]))
+
+
+def _leading_reference(
+    rest: Sequence[str], likely: list[TemplateSource], work: Work
+) -> tuple[str, TemplateSource] | None:
+    if not likely:
+        return None
+    first, reach = rest[0], len(common_prefix(rest))
+    for source in likely:
+        for at in _find_positions(first, source.texts[0], reach):
+            work.spend()
+            if not is_word_boundary(first, at) or not is_word_boundary(first, at + len(source.texts[0])):
+                continue
+            work.spend(len(rest) // _TEXTS_PER_STEP)
+            if all(text.startswith(known, at) for text, known in zip(rest, source.texts, strict=True)):
+                return first[:at], source
+    return None
+
+
+def _trailing_reference(
+    rest: Sequence[str], likely: list[TemplateSource], work: Work
+) -> tuple[str, TemplateSource] | None:
+    if not likely:
+        return None
+    first = rest[0]
+    for source in likely:
+        at = first.rfind(source.texts[0])
+        if at < 0 or not is_word_boundary(first, at) or not is_word_boundary(first, at + len(source.texts[0])):
+            continue
+        work.spend(1 + len(rest) // _TEXTS_PER_STEP)
+        tail = first[at + len(source.texts[0]) :]
+        if all(text.endswith(known + tail) for text, known in zip(rest, source.texts, strict=True)):
+            return tail, source
+    return None
+
+
+def _find_positions(text: str, part: str, reach: int) -> Iterator[int]:
+    at = text.find(part)
+    while 0 <= at <= reach:
+        yield at
+        at = text.find(part, at + 1)
+
+
+def is_word_boundary(text: str, at: int) -> bool:
+    """Whether no word or number continues across a position."""
+    if at == 0 or at == len(text):
+        return True
+    before, after = text[at - 1], text[at]
+    return not (before.isalpha() and after.isalpha()) and not (before.isdigit() and after.isdigit())
+
+
+def common_prefix(texts: Sequence[str]) -> str:
+    low, high = min(texts), max(texts)
+    if low == high:
+        return low
+    for at, character in enumerate(low):
+        if character != high[at]:
+            return low[:at]
+    return low
+
+
+def _whole_words_length(prefix: str, texts: Sequence[str]) -> int:
+    """Returns the length of a common prefix after which no word or number is cut."""
+    end = len(prefix)
+    if not prefix or not prefix[-1].isalnum():
+        return end
+    same = str.isdigit if prefix[-1].isdigit() else str.isalpha
+    if not any(same(text[end : end + 1]) for text in texts):
+        return end
+    start = end
+    while start and same(prefix[start - 1]):
+        start -= 1
+    return end if end - start >= _MIN_IDENTIFIER_RUN else start
+
+
+MAX_COLUMNS = 400
+MAX_MEMBERS = 2000
+"""The limit for a table of one object, whose columns are not compared with each other."""
+MAX_DEPTH = 8
+MAX_POSITIONED_ITEMS = 3
+_CELLS_PER_STEP = 8
+"""Cells of a column that are made or compared in the time of a step."""
+
+
+class AbsentKey:
+    """Marks a column's value in a row that lacks the key."""
+
+
+class AbsentParent:
+    """Marks a column's value in a row that lacks the object that would contain the key."""
+
+
+ABSENT, ABSENT_PARENT = AbsentKey(), AbsentParent()
+
+
+class FlatRows(NamedTuple):
+    """Rows as columns of values, and the groups that the columns form."""
+
+    row_count: int
+    columns: dict[ColumnPath, list[Any]]
+    optional_groups: dict[ColumnPath, list[Any]]
+    """Values of the groups that are null or absent in some rows."""
+    group_copies: dict[ColumnPath, ColumnPath]
+    """Groups that equal another group in every row, with the path of that group."""
+    key_order: list[ColumnPath]
+    """Columns, groups and copies in the order of the keys in the rows."""
+
+
+def flatten(rows: Sequence[dict[str, JSON]], work: Work) -> FlatRows | None:
+    """Returns the rows as columns; None where the rows are empty or have too few keys in common."""
+    flat = FlatRows(len(rows), {}, {}, {}, [])
+    groups: list[tuple[ColumnPath, list[Any]]] = []
+    if not _add_columns(flat, groups, (), list(rows), work) or not flat.columns:
+        return None
+    return flat
+
+
+def _add_columns(
+    flat: FlatRows, groups: list[tuple[ColumnPath, list[Any]]], above: ColumnPath, values: list[Any], work: Work
+) -> bool:
+    keys = _all_keys(values)
+    if keys is None:
+        return False
+    for key in keys:
+        work.spend(1 + len(values) // _CELLS_PER_STEP)
+        below = [value.get(key, ABSENT) if type(value) is dict else ABSENT_PARENT for value in values]
+        path = (*above, key)
+        flat.key_order.append(path)
+        if not _add_group(flat, groups, path, below, work):
+            flat.columns[path] = below
+            if len(flat.columns) > (MAX_COLUMNS if flat.row_count > 1 else MAX_MEMBERS):
+                return False
+    return True
+
+
+def _all_keys(values: list[Any]) -> list[str] | None:
+    """Returns the keys of all objects; None where the objects have on average less than a third of them."""
+    objects = [value for value in values if type(value) is dict]
+    first = objects[0].keys()
+    if all(value.keys() == first for value in objects):
+        return list(first)
+    keys: dict[str, None] = {}
+    member_count = 0
+    for value in objects:
+        keys.update(dict.fromkeys(value))
+        member_count += len(value)
+        if len(keys) > MAX_COLUMNS:
+            return None
+    return list(keys) if member_count * 3 >= len(keys) * len(objects) else None
+
+
+def _add_group(
+    flat: FlatRows, groups: list[tuple[ColumnPath, list[Any]]], path: ColumnPath, members: list[Any], work: Work
+) -> bool:
+    """Adds an object of the rows as a group of columns; return whether it is one."""
+    values = _key_by_position(members) if flat.row_count == 1 else members
+    kinds = set(map(type, values))
+    if dict not in kinds or len(path) > MAX_DEPTH or not kinds <= {dict, type(None), AbsentKey, AbsentParent}:
+        return False
+    if AbsentKey in kinds and type(None) in kinds:
+        return False
+    optional = AbsentKey in kinds or type(None) in kinds
+    if optional and not _has_present_key(values):
+        return False
+    objects = [value for value in values if type(value) is dict]
+    if not any(objects) or _all_keys(objects) is None:
+        return False
+    if AbsentKey not in kinds and AbsentParent not in kinds:
+        for other, others in groups:
+            work.spend(1 + len(members) // _CELLS_PER_STEP)
+            if others[0] == members[0] and others == members and json_text(others) == json_text(members):
+                flat.group_copies[path] = other
+                return True
+        groups.append((path, members))
+    column_count, key_count = len(flat.columns), len(flat.key_order)
+    if optional:
+        flat.optional_groups[path] = values
+    if _add_columns(flat, groups, path, values, work):
+        return True
+    for added in list(flat.columns)[column_count:]:
+        del flat.columns[added]
+    for added in flat.key_order[key_count:]:
+        flat.optional_groups.pop(added, None)
+        flat.group_copies.pop(added, None)
+    del flat.key_order[key_count:]
+    flat.optional_groups.pop(path, None)
+    groups[:] = [group for group in groups if group[0][: len(path)] != path]
+    return False
+
+
+def _key_by_position(values: list[Any]) -> list[Any]:
+    """Returns a list of few objects, in a table of one object, as an object whose keys are positions."""
+    items = values[0]
+    if (
+        type(items) is not list
+        or not 0 < len(items) <= MAX_POSITIONED_ITEMS
+        or any(type(item) is not dict for item in items)
+    ):
+        return values
+    return [{position_column(at): item for at, item in enumerate(items)}]
+
+
+def _has_present_key(values: list[Any]) -> bool:
+    """Whether a key has a plain value in every object, so that its cell shows whether a row has the object."""
+    objects = [value for value in values if type(value) is dict]
+    return any(
+        all(value.get(key) is not None and type(value.get(key)) is not dict for value in objects) for key in objects[0]
+    )
+
 
 _ROWS_PER_STEP = 16
 """Cells of a column that are compared in the time of a step."""
@@ -152,7 +439,7 @@ class Plan:
             column.cells[row] = text
 
     def ensure_groups_visible(self) -> None:
-        """Give every row that has an optional group a cell in the group that is not empty."""
+        """Gives every row that has an optional group a cell in the group that is not empty."""
         for group in sorted(self.flat.optional_groups, key=len, reverse=True):
             below = [column for column in self.columns if column.path[: len(group)] == group]
             rows = [row for row, value in enumerate(self.flat.optional_groups[group]) if isinstance(value, dict)]

@@ -57,17 +57,17 @@ def json_text(value: JSON) -> str:
 
 
 def position_column(number: int) -> str:
-    """Return the name of the column for an index, in rows that are lists."""
+    """Returns the name of the column for an index, in rows that are lists."""
     return f"{_SPECIAL_PREFIX}{number}"
 
 
 def list_column(name: str) -> str:
-    """Return the name of the column for the items of a list, in rows that have one item each."""
+    """Returns the name of the column for the items of a list, in rows that have one item each."""
     return name + _LIST_SUFFIX
 
 
 def listed_name(column: str) -> str | None:
-    """Return the name of the list whose items a column has; None for other columns."""
+    """Returns the name of the list whose items a column has; None for other columns."""
     return column.removesuffix(_LIST_SUFFIX) if column.endswith(_LIST_SUFFIX) else None
 
 
@@ -75,7 +75,7 @@ def listed_name(column: str) -> str | None:
 
 
 def write_text_cell(text: str, delimiter: str) -> str:
-    """Write a text as a cell of a column in which every value is text."""
+    """Writes a text as a cell of a column in which every value is text."""
     return json_text(text) if not text or delimiter in text or _NEEDS_QUOTES.match(text) else text
 
 
@@ -84,14 +84,14 @@ def looks_like_json(text: str) -> bool:
 
 
 def write_cell(value: JSON, delimiter: str) -> str:
-    """Write a value other than null as a cell."""
+    """Writes a value other than null as a cell."""
     if isinstance(value, str):
         return json_text(value) if looks_like_json(value) else write_text_cell(value, delimiter)
     return json_text(value)
 
 
 def split_cells(line: str, delimiter: str) -> list[str]:
-    """Split a line into its cells, which stay encoded.
+    """Splits a line into its cells, which stay encoded.
 
     Raises:
         ValueError: a JSON cell is malformed.
@@ -178,7 +178,7 @@ class NameWriter:
         return name + "?" * absent
 
     def write_lookup_key(self, path: ColumnPath) -> str:
-        """Write the name of a column that the head has already; quoted where it looks like a lookup's number."""
+        """Writes the name of a column that the head has already; quoted where it looks like a lookup's number."""
         self._parent = path[:-1]
         name = reference_text(path, ())
         return json_text(name) if name.isdecimal() else name
@@ -212,7 +212,7 @@ class ColumnName(NamedTuple):
 
 
 def read_name(text: str, at: int, base: ColumnPath) -> ColumnName:
-    """Read the column name that begins at a position.
+    """Reads the column name that begins at a position.
 
     Raises:
         ValueError: no column name begins there.
@@ -241,7 +241,7 @@ def read_name(text: str, at: int, base: ColumnPath) -> ColumnName:
 def write_template(
     parts: list[TemplatePart], column_path: ColumnPath, known: Collection[ColumnPath], delimiter: str
 ) -> str:
-    """Write a template; `known` has the paths that a literal in braces could be mistaken for."""
+    """Writes a template; `known` has the paths that a literal in braces could be mistaken for."""
     text = ""
     for part in parts:
         if isinstance(part, ColumnReference):

@@ -57,7 +57,7 @@ class _ReadLookup(NamedTuple):
 
 
 def read_table(lines: list[str], work: Work) -> JSON:
-    """Return the list or object that a table was written from; the first of its lines begins with `#`.
+    """Returns the list or object that a table was written from; the first of its lines begins with `#`.
 
     A cell is a step, and so are every `CHARS_PER_CELL` characters that a template fills in: a short table may stand for
     a large value.
@@ -90,7 +90,7 @@ def read_table(lines: list[str], work: Work) -> JSON:
 
 
 def _read_rows(reader: "_TableReader", lines: list[str], count: int | None) -> list[dict[str, Any]]:
-    """Return the rows that lines stand for; without lines, `count` rows that the head has."""
+    """Returns the rows that lines stand for; without lines, `count` rows that the head has."""
     listed = [(path, name) for path in reader.columns if (name := listed_name(path[0])) is not None]
     if not listed:
         if not lines and not reader.line_columns and count is not None:
@@ -205,7 +205,7 @@ class _TableReader:
                 raise ValueError("the template of a column with cells has no *")
 
     def _order_columns(self) -> list[_ReadColumn]:
-        """Return the columns, each after the columns it refers to."""
+        """Returns the columns, each after the columns it refers to."""
         ordered: dict[ColumnPath, _ReadColumn] = {}
         for path in self.columns:
             stack: list[tuple[ColumnPath, bool]] = [(path, False)]
@@ -291,7 +291,7 @@ class _TableReader:
         return fill_template(parts, cell, text_at)
 
     def _assemble(self, above: ColumnPath, values: dict[ColumnPath, Any], missing: set[ColumnPath]) -> Any:
-        """Build the object at a path from the values of the columns below it."""
+        """Builds the object at a path from the values of the columns below it."""
         if above in missing:
             return values.get(above, _NO_VALUE)
         self._work.spend(1 + len(self.columns) // _COLUMNS_PER_STEP)
@@ -315,7 +315,7 @@ class _TableReader:
 
 
 def _restore_list(value: dict[str, Any], path: ColumnPath) -> Any:
-    """Return the object with a list in place of the object at a path, whose keys are positions."""
+    """Returns the object with a list in place of the object at a path, whose keys are positions."""
     if not path:
         return [value[position_column(at)] for at in range(len(value))]
     parent = value

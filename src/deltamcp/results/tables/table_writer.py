@@ -20,10 +20,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from deltamcp.results.tables.flat_rows import ABSENT, ABSENT_PARENT, flatten
 from deltamcp.results.tables.item_rows import find_item_rows, split_by_sizes
-from deltamcp.results.tables.lookups import Lookup, find_lookups
-from deltamcp.results.tables.plan import Plan, PlannedColumn
+from deltamcp.results.tables.plan import ABSENT, ABSENT_PARENT, Plan, PlannedColumn, flatten, is_word_boundary
 from deltamcp.results.tables.syntax import (
     OBJECT_HEAD,
     ColumnPath,
@@ -38,9 +36,112 @@ from deltamcp.results.tables.syntax import (
     write_template,
     write_text_cell,
 )
-from deltamcp.results.tables.templates import is_word_boundary
 from deltamcp.values import JSON
 from deltamcp.work import Work
+
+_MIN_ROWS = 4
+_MAX_LOOKUPS = 6
+_CELLS_PER_STEP = 8
+"""Cells of two columns that are compared in the time of a step."""
+_SAMPLE_ROWS = 100
+_CHARS_PER_TOKEN = 3.2
+"""Average characters of a token in a cell."""
+_MIN_LOOKUP_SAVING = 16
+_MIN_MEMBER_SAVING = 10
+_MIN_NUMBERED_SAVING = 40
+"""Tokens that a lookup, a member of it and a numbered lookup must save, to be worth the model's effort."""
+_MIN_NUMBERED_CHARS = 12
+"""Cells that are shorter on average are not replaced by numbers, so that a line stays readable."""
+_NAME_BONUS_TOKENS = 1.5
+"""Tokens per line that a key may cost more if it is a name rather than a number."""
+
+
+class Lookup(NamedTuple):
+    """Columns whose cells move from the rows into the head."""
+
+    key: int | None
+    """The number of the key column; None where the rows have the number of the lookup's line instead."""
+    members: list[int]
+    cells: Sequence[str]
+    """The cells that stay in the rows: those of the key column, or numbers."""
+    lines: dict[str, tuple[str, ...]]
+    """The cells of the members, by the cell that stays in the rows."""
+
+
+def find_lookups(columns: list[list[str]], work: Work) -> list[Lookup]:
+    """Returns the lookups that save tokens, given the cells of all columns."""
+    size = len(columns[0])
+    if size < _MIN_ROWS:
+        return []
+    distinct = [len(set(cells)) for cells in columns]
+    keys = {
+        key: _determined_columns(columns, distinct, key, work)
+        for key, values in enumerate(distinct)
+        if values * 2 <= size
+    }
+    lookups: list[Lookup] = []
+    while keys and len(lookups) < _MAX_LOOKUPS:
+        gain, numbered, key = max(_gain(columns[key], key, determined) for key, determined in keys.items())
+        if gain <= 0:
+            break
+        members = [number for number in keys[key] if number != key or numbered]
+        lookups.append(_make_lookup(columns, key, members, numbered))
+        used = {key, *members}
+        keys = {
+            other: {number: saved for number, saved in determined.items() if number not in used}
+            for other, determined in keys.items()
+            if other not in used
+        }
+    return lookups
+
+
+def _determined_columns(columns: list[list[str]], distinct: list[int], key: int, work: Work) -> dict[int, float]:
+    """Returns the columns that have one cell per cell of the key, the key included, with the tokens a lookup saves."""
+    savings: dict[int, float] = {}
+    cells = columns[key]
+    row_by_cell = {cell: row for row, cell in enumerate(cells)}
+    sample = cells[:_SAMPLE_ROWS]
+    sample_distinct = len(set(sample))
+    for number, others in enumerate(columns):
+        if distinct[number] > distinct[key]:
+            continue
+        work.spend(1 + len(sample) // _CELLS_PER_STEP)
+        if len(set(zip(sample, others, strict=False))) > sample_distinct:
+            continue
+        work.spend(len(cells) // _CELLS_PER_STEP)
+        if len(cells) > _SAMPLE_ROWS and len(set(zip(cells, others, strict=True))) > distinct[key]:
+            continue
+        saved_chars = sum(map(len, others)) - sum(len(others[row]) for row in row_by_cell.values())
+        saved = saved_chars / _CHARS_PER_TOKEN + len(cells) - len(row_by_cell)
+        if number == key or saved >= _MIN_MEMBER_SAVING:
+            savings[number] = saved
+    return savings
+
+
+def _gain(cells: list[str], key: int, savings: dict[int, float]) -> tuple[float, bool, int]:
+    """Returns the tokens saved beyond the minimum, whether the lookup's lines are numbered, and the key."""
+    size, lines = len(cells), set(cells)
+    members = sum(savings.values()) - savings[key]
+    named = members - sum(map(len, lines)) / _CHARS_PER_TOKEN - len(lines) - _MIN_LOOKUP_SAVING
+    numbered = members + savings[key] - 2 * size - 2 * len(lines) - _MIN_NUMBERED_SAVING
+    if sum(map(len, cells)) >= _MIN_NUMBERED_CHARS * size and numbered > 1.3 * named:
+        return numbered, True, key
+    if named > 0 and not any(map(looks_like_json, lines)):
+        named += _NAME_BONUS_TOKENS * size
+    return (named if members else 0.0), False, key
+
+
+def _make_lookup(columns: list[list[str]], key: int, members: list[int], numbered: bool) -> Lookup:
+    cells: Sequence[str] = columns[key]
+    if numbered:
+        number = {cell: str(place) for place, cell in enumerate(dict.fromkeys(cells))}
+        cells = [number[cell] for cell in cells]
+    lines: dict[str, tuple[str, ...]] = {}
+    for row, cell in enumerate(cells):
+        if cell not in lines:
+            lines[cell] = tuple(columns[member][row] for member in members)
+    return Lookup(None if numbered else key, members, cells, lines)
+
 
 _MIN_REFERENCE_CHARS = 6
 """Other columns do not refer to shorter constants."""
@@ -78,7 +179,7 @@ class TextTable(NamedTuple):
 
 
 def write_table(rows: Sequence[dict[str, JSON]], dictionary: bool, work: Work) -> TextTable | None:
-    """Write rows as a table; None where they are not tabular. With `dictionary`, repeated values go into the head.
+    """Writes rows as a table; None where they are not tabular. With `dictionary`, repeated values go into the head.
 
     Raises:
         ValueError: the rows contain something that JSON cannot represent.
@@ -92,7 +193,7 @@ def write_table(rows: Sequence[dict[str, JSON]], dictionary: bool, work: Work) -
 
 
 def write_item_table(rows: Sequence[dict[str, JSON]], dictionary: bool, work: Work) -> TextTable | None:
-    """Write rows with a list each as a table with a line for each item; None where they would not come back.
+    """Writes rows with a list each as a table with a line for each item; None where they would not come back.
 
     Lists of one column that are alone in their rows have a line each.
     """
@@ -112,12 +213,12 @@ def write_item_table(rows: Sequence[dict[str, JSON]], dictionary: bool, work: Wo
 
 
 def _with_counts(head: str, counts: str) -> str:
-    """Return the head of a table with other counts of its rows."""
+    """Returns the head of a table with other counts of its rows."""
     return _ROW_COUNT.sub(f"#{counts}", head, count=1)
 
 
 def write_object_table(value: dict[str, JSON], work: Work) -> str | None:
-    """Write one object as the head of a table without lines; None where the object is not tabular."""
+    """Writes one object as the head of a table without lines; None where the object is not tabular."""
     flat = flatten([value], work)
     if flat is None:
         return None
@@ -168,7 +269,7 @@ class _TableWriter:
         return TextTable("\n".join(head) + "\n", list(map(delimiter.join, zip(*cells, strict=True))))
 
     def _write_single_column(self, column: PlannedColumn) -> TextTable | None:
-        """Write a table without delimiters; None where a line would be empty."""
+        """Writes a table without delimiters; None where a line would be empty."""
         if column.absent or None in column.values:
             return None
         head = [self._first_line(self._column_heading(column, ",")), *self.derived_column_lines(), ""]
@@ -191,7 +292,7 @@ class _TableWriter:
         ]
 
     def derived_column_lines(self) -> list[str]:
-        """Return a line for each column without cells; equal constants with the same parent share a line."""
+        """Returns a line for each column without cells; equal constants with the same parent share a line."""
         order = {path: number for number, path in enumerate(self.flat.key_order)}
         lines: dict[tuple[ColumnPath, str], list[ColumnPath]] = {}
         for path, values in self.flat.optional_groups.items():
@@ -220,7 +321,7 @@ class _TableWriter:
         return json_text(value) if is_json(text) else text
 
     def _template_text(self, parts: list[TemplatePart], column_path: ColumnPath, delimiter: str = "\n") -> str:
-        """Write a template with references in place of literals that contain the text of a constant."""
+        """Writes a template with references in place of literals that contain the text of a constant."""
         new_parts: list[TemplatePart] = []
         for part in parts:
             if isinstance(part, str) and len(part) >= _MIN_REFERENCE_CHARS:
@@ -230,7 +331,7 @@ class _TableWriter:
         return write_template(new_parts, column_path, self.known_paths, delimiter)
 
     def _insert_reference(self, literal: str, column_path: ColumnPath) -> list[TemplatePart]:
-        """Return the literal, split around a reference to the longest constant in it, if it contains any."""
+        """Returns the literal, split around a reference to the longest constant in it, if it contains any."""
         best, start, end = column_path, 0, 0
         for at in range(min(len(literal) - _MIN_REFERENCE_CHARS + 1, _MAX_SEARCHED_CHARS)):
             for length in self.constant_lengths.get(literal[at : at + _MIN_REFERENCE_CHARS], ()):
@@ -247,7 +348,7 @@ class _TableWriter:
         return [*[literal[:start]] * (start > 0), ColumnReference(best), *[literal[end:]] * (end < len(literal))]
 
     def _find_constant(self, text: str, literal: str, column_path: ColumnPath) -> ColumnPath | None:
-        """Return the path of the constant with a text, where a reference to it is shorter than the text."""
+        """Returns the path of the constant with a text, where a reference to it is shorter than the text."""
         for other in (self.constants_by_parent.get((column_path[:-1], text)), self.constants.get(text)):
             if other is None or len(reference_text(other, column_path[:-1])) + 4 > len(text):
                 continue

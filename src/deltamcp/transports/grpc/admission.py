@@ -13,8 +13,7 @@ from deltamcp.limits import Limits
 from deltamcp.runtime.quota import Quota
 from deltamcp.transports.admission import Admission, Arrival
 from deltamcp.transports.grpc.connection import CALL_KEY
-from deltamcp.transports.grpc.messages import DETAILS_KEY, PROMPTS_SERVICE, SERVICE
-from deltamcp.transports.grpc.requests import read_message
+from deltamcp.transports.grpc.requests import DETAILS_KEY, PROMPTS_SERVICE, SERVICE, read_message
 from deltamcp.transports.grpc.responses import grpc_error
 from deltamcp.transports.http.asgi import client_address
 from deltamcp.transports.options import GrpcOptions

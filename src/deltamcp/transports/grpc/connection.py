@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from deltamcp.limits import Limits
-from deltamcp.runtime.quota import Quota
-from deltamcp.runtime.turns import LoopShares, LoopTurns
+from deltamcp.runtime.quota import LoopShares, LoopTurns, Quota
 from deltamcp.wire.http2_frames import (
     MAX_WINDOW,
     PREFACE,

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from deltamcp.limits import Limits
+from deltamcp.runtime.log import WARNING_FILTER
 from deltamcp.transports.grpc.connection import CALL_KEY, GrpcClientConnection, GrpcQuotas, GrpcServerConnection
 from deltamcp.transports.http.asgi import client_address
 from deltamcp.transports.sockets import TlsFiles
 from deltamcp.transports.trusted_proxies import TrustedProxies
-from deltamcp.transports.warning_filter import WARNING_FILTER
 
 logger = logging.getLogger("deltamcp.grpc")
 logger.addFilter(WARNING_FILTER)

@@ -1,23 +1,78 @@
-"""Reads the messages of gRPC calls: counts them before it decodes them, large ones in a thread, by accounts in turn."""
+"""The messages of gRPC calls, by shipped descriptors: counted before they are decoded, by accounts in turn.
+
+They are in a pool of their own, so that a program can also use code that it generated from the specification's file.
+"""
 
 import asyncio
 import contextlib
+import functools
+import importlib.resources
 from collections.abc import AsyncIterable, Mapping
 from typing import Any
 
-from google.protobuf.message import DecodeError
+from google.protobuf import descriptor_pb2, message_factory, struct_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
 
-from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
-from deltamcp.runtime.quota import Quota
+from deltamcp.runtime.quota import LoopTurns, Quota
 from deltamcp.runtime.threads import Threads
-from deltamcp.runtime.turns import LoopTurns
-from deltamcp.transports.grpc.messages import lite_messages
 from deltamcp.values import JSON, Failure
 from deltamcp.wire.message_bounds import too_many_values
-from deltamcp.wire.protobuf_fields import Shape, TooManyFieldsError, WireError, count_fields, tag
-from deltamcp.wire.struct_values import StructError, TooManyError, read_struct, restore_integers
+from deltamcp.wire.protobuf import (
+    Shape,
+    StructError,
+    TooManyError,
+    TooManyFieldsError,
+    WireError,
+    count_fields,
+    read_struct,
+    restore_integers,
+    tag,
+)
+
+SERVICE = "mcplite.MCPLite"
+PROMPTS_SERVICE = "mcplite.ext.Prompts"
+DETAILS_KEY = "grpc-status-details-bin"
+"""The trailing metadata that has the `google.rpc.Status` of a call that failed."""
+
+
+class LiteMessages:
+    """The classes of the messages. Their fields are those of `wire/mcplite.proto` and `wire/mcplite_ext.proto`."""
+
+    def __init__(self) -> None:
+        self.pool = DescriptorPool()
+        self.pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
+        for file in read_descriptors().file:
+            self.pool.AddSerializedFile(file.SerializeToString())
+        self.Empty = self._find("mcplite.Empty")
+        self.ToolsList = self._find("mcplite.ToolsList")
+        self.ToolRequest = self._find("mcplite.ToolRequest")
+        self.ToolResponse = self._find("mcplite.ToolResponse")
+        self.PromptsList = self._find("mcplite.ext.PromptsList")
+
+    def _find(self, name: str) -> Any:
+        return message_factory.GetMessageClass(self.pool.FindMessageTypeByName(name))
+
+
+@functools.cache
+def lite_messages() -> LiteMessages:
+    """Returns the classes, which are made once."""
+    return LiteMessages()
+
+
+def read_descriptors() -> descriptor_pb2.FileDescriptorSet:
+    """Returns what the package ships: both files, without the one that they import."""
+    data = importlib.resources.files("deltamcp.wire").joinpath("mcplite.binpb").read_bytes()
+    return descriptor_pb2.FileDescriptorSet.FromString(data)
+
+
+def add_file(pool: DescriptorPool, message: type[Message]) -> None:
+    """Makes the file of a generated message known to a pool, for reflection."""
+    pool.AddSerializedFile(message.DESCRIPTOR.file.serialized_pb)
+
 
 _MAX_BYTES_AT_ONCE = 16 * 1024
 """A larger message is decoded in a thread, because each may take 100 ms and many may arrive at once."""

@@ -10,17 +10,16 @@ from msgspec import Struct
 
 from deltamcp.dialects import mcp_lite_bodies as bodies
 from deltamcp.dialects.mcp_lite import Stamp
-from deltamcp.dialects.mcp_lite_bodies import LiteResponse
-from deltamcp.dialects.mcp_lite_faults import LITE_FAULTS
+from deltamcp.dialects.mcp_lite_bodies import LITE_FAULTS, LiteResponse
 from deltamcp.errors import Fault, ToolErrorCode
 from deltamcp.limits import Limits
 from deltamcp.runtime.quota import Quota
 from deltamcp.runtime.threads import Threads
-from deltamcp.transports.grpc.messages import lite_messages
+from deltamcp.transports.grpc.requests import lite_messages
 from deltamcp.values import JSON, ErrorInfo, Failure, Text, ToolResult
 from deltamcp.wire import jsonrpc
-from deltamcp.wire.struct_values import StructError, TooDeepError, write_struct
-from deltamcp.wire.value_sizes import estimate_bytes, least_bytes
+from deltamcp.wire.message_bounds import estimate_bytes, least_bytes
+from deltamcp.wire.protobuf import StructError, TooDeepError, write_struct
 
 _NUMBERS = {kind: number for number, kind in enumerate(bodies.RESPONSE_TYPES)}
 _TEXTS = ("promise_token", "server_version", "request_state")

@@ -1,30 +1,102 @@
-"""MCP-lite over gRPC: listens, with health and reflection beside the services, until it is told to stop."""
+"""MCP-lite over gRPC: listens, with health and reflection beside the services, and logs little of its peers."""
 
 import asyncio
 import contextlib
+import logging
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Unpack
 
+import grpc
+from grpc._cython import cygrpc
+from grpc.aio import _server
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
-from deltamcp.catalog.clean_text import visible_line
+from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.runtime.log import WARNING_FILTER
 from deltamcp.runtime.process import run_in_loop
 from deltamcp.transports.grpc.admission import OpenServices
-from deltamcp.transports.grpc.listener import GrpcListener
-from deltamcp.transports.grpc.messages import add_file, lite_messages
 from deltamcp.transports.grpc.relay import GrpcRelay
+from deltamcp.transports.grpc.requests import add_file, lite_messages
 from deltamcp.transports.grpc.service import GrpcService, max_calls
 from deltamcp.transports.options import GrpcOptions
 from deltamcp.transports.sockets import allowed_connections, bind_sockets, check_files
 from deltamcp.transports.trusted_proxies import TrustedProxies
+
+_NO_UTF_8 = "Metadata of a gRPC call is no UTF-8"
+_NOT_SENT = "A gRPC call ended before its response was sent"
+
+
+class GrpcLogFilter(logging.Filter):
+    """Makes a warning of an error with a traceback that any peer can cause, and passes some of them.
+
+    The text of such an error may have a credential. All other records pass as they are.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, cygrpc.ExecuteBatchError):
+            text = _NOT_SENT
+        elif isinstance(error, UnicodeDecodeError) and str(record.msg).startswith("Invalid encoding"):
+            text = _NO_UTF_8
+        else:
+            return True
+        record.msg, record.args, record.exc_info = text, (), None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        return WARNING_FILTER.filter(record)
+
+
+GRPC_LOG_FILTER = GrpcLogFilter()
+"""The filter of grpcio's logger."""
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(GRPC_LOG_FILTER)
+
+_UNKNOWN = "Method not found!"
+"""What grpcio says of an unknown method itself."""
+
+
+class _Calls(cygrpc.AioServer):  # type: ignore[misc]  # grpc has no types
+    """Accepts calls: grpcio those of registered methods, whose names it knows; this class refuses all others.
+
+    grpcio would decode the names of those others in the task that accepts all calls: one `:path` that is no UTF-8 ends
+    that task, and with it the server and everybody's calls. None of this is public; hence the bounds of grpcio's
+    version in `pyproject.toml`.
+    """
+
+    def __init__(self, loop: Any, *arguments: Any) -> None:
+        super().__init__(loop, *arguments)
+        self._event_loop = loop
+        self._refusals: set[Any] = set()
+
+    async def _request_call(self) -> Any:
+        """Refuses calls of methods that are not registered, until the server stops, which raises."""
+        while True:
+            call = await super()._request_call()
+            context = cygrpc._ServicerContext(call, None, None, self._event_loop)  # noqa: SLF001
+            refusal = context.abort(grpc.StatusCode.UNIMPLEMENTED, _UNKNOWN)
+            serving = cygrpc._schedule_rpc_coro(refusal, call, self._event_loop, "unknown")  # noqa: SLF001
+            task = self._event_loop.create_task(serving)
+            self._refusals.add(task)
+            task.add_done_callback(self._refusals.discard)
+
+
+class GrpcListener(_server.Server):  # type: ignore[misc]  # grpc has no types
+    """A `grpc.aio` server that serves registered methods only, at most so many `calls` at once."""
+
+    def __init__(
+        self, interceptor: grpc.aio.ServerInterceptor, channel_options: list[tuple[str, int]], calls: int
+    ) -> None:
+        self._loop = cygrpc.get_working_loop()
+        self._server = _Calls(self._loop, None, (), (interceptor,), tuple(channel_options), calls)
+
 
 _KEEPALIVE_MS = 30_000
 _KEEPALIVE_TIMEOUT_MS = 10_000

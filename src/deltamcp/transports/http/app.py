@@ -15,11 +15,11 @@ from deltamcp.transports.http.asgi import Header, Receive, Scope, Send
 from deltamcp.transports.http.compat import DeltaMcpApp
 from deltamcp.transports.http.endpoint import McpEndpoint
 from deltamcp.transports.http.exchange import Exchange, HttpAnswer, refusal, repeated_names
+from deltamcp.transports.http.mcp_lite import McpLiteEndpoint
 from deltamcp.transports.http.origins import LOOPBACK, AllowedNames
 from deltamcp.transports.http.pages import OpenPage
 from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.http.session_requests import SessionRequests
-from deltamcp.transports.lite.endpoint import McpLiteEndpoint
 from deltamcp.transports.options import HttpOptions, read_settings
 from deltamcp.values import Failure
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Unpack
 
 from deltamcp.auth.authenticator import Authenticator
-from deltamcp.auth.token_fault import TokenFault
+from deltamcp.auth.bearer import TokenFault
 from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
 from deltamcp.dialects.delta_mcp import DeltaMcp

@@ -14,7 +14,7 @@ from deltamcp.calls.engine import Engine
 from deltamcp.calls.failures import encode_response
 from deltamcp.dialects import versions
 from deltamcp.dialects.dialect import StatelessDialect
-from deltamcp.dialects.mirrored_headers import check_headers
+from deltamcp.dialects.modern import check_headers
 from deltamcp.errors import Fault
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Headers

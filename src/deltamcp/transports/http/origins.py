@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Iterable
 
-from deltamcp.catalog.param_headers import HEADER_NAME
+from deltamcp.catalog.schema.param_headers import HEADER_NAME
 from deltamcp.errors import Fault
+from deltamcp.runtime.log import WARNING_FILTER
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Header, HeaderList, Headers
 from deltamcp.transports.http.exchange import Exchange
-from deltamcp.transports.warning_filter import WARNING_FILTER
 from deltamcp.values import Failure
 
 logger = logging.getLogger("deltamcp.http")

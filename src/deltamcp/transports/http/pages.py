@@ -15,7 +15,7 @@ import logging
 import time
 
 from deltamcp.calls.engine import Engine
-from deltamcp.transports.warning_filter import WARNING_FILTER
+from deltamcp.runtime.log import WARNING_FILTER
 
 logger = logging.getLogger("deltamcp.http")
 logger.addFilter(WARNING_FILTER)

@@ -16,8 +16,9 @@ import uvicorn
 
 from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
-from deltamcp.catalog.clean_text import visible_line
+from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.errors import ConfigurationError
+from deltamcp.runtime.log import WARNING_FILTER
 from deltamcp.runtime.quota import Quota
 from deltamcp.transports.http.app import make_app
 from deltamcp.transports.http.origins import LOOPBACK
@@ -25,7 +26,6 @@ from deltamcp.transports.http.protocol import bounded_protocol
 from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.options import HttpOptions, HttpServerOptions
 from deltamcp.transports.sockets import allowed_connections, bind_sockets, check_files, listen_error
-from deltamcp.transports.warning_filter import WARNING_FILTER
 
 _POLL_SECONDS = 0.1
 """How often a server that stops looks whether it was told again to."""

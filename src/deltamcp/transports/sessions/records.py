@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.limits import Limits
-from deltamcp.replicas.replica import Replica
+from deltamcp.replicas import Replica
 from deltamcp.runtime.change_hub import Position
 from deltamcp.stores.store import SharedStore, StoreError, StoreUnreachableError
 from deltamcp.values import RequestId, Response

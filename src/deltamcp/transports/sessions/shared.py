@@ -12,19 +12,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from deltamcp.calls.capabilities import Capabilities
+from deltamcp.calls.server_items import Capabilities
 from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.dialects.registry import Dialects
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
-from deltamcp.replicas.cancellation import raise_if_cancelled
-from deltamcp.replicas.messages import (
+from deltamcp.replicas import (
     RequestCancelled,
     ResponseStored,
     SessionChanged,
     SessionEnded,
     SessionMessage,
     StreamMoved,
+    raise_if_cancelled,
 )
 from deltamcp.runtime.change_hub import ChangeHub, Position
 from deltamcp.stores.store import StoreError

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
-from deltamcp.transports.lite.responses import MAX_BATCH, why_refused, write_response
+from deltamcp.transports.http.mcp_lite import MAX_BATCH, why_refused, write_response
 from deltamcp.transports.stdio.duplex import Connection, Duplex, Respond
 from deltamcp.values import LOCAL, Failure, Malformed, Message, Outcome, Principal, Request, Response
 from deltamcp.wire import jsonrpc

@@ -1,0 +1,632 @@
+"""Operations: an author's function with its name, schema and options, and the tool that MCP lists for it."""
+
+import functools
+import re
+import unicodedata
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+from msgspec import to_builtins
+
+from deltamcp.catalog import lite_tools
+from deltamcp.catalog.items.function_shape import FunctionShape, inspect_function
+from deltamcp.catalog.items.registration import check_options, docstring, function_name, omit_empty
+from deltamcp.catalog.schema import param_headers
+from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError
+from deltamcp.catalog.schema.json_schema import ForeignSchema
+from deltamcp.catalog.text import parameter_text, prose
+from deltamcp.catalog.text.clean_text import clean
+from deltamcp.errors import ConfigurationError
+from deltamcp.results.content import symbol_graph_type
+from deltamcp.results.policy import (
+    QUERY_KEY,
+    QUERY_SCHEMAS,
+    ROOT_KEY,
+    ROOT_SCHEMA,
+    ResolvedPolicy,
+    ResultPolicy,
+    described_policy,
+    merge_policies,
+    resolve_policy,
+    size_hint,
+)
+from deltamcp.values import CONTENT_TYPES, JSON, PROMISES_KEY, Icon, Principal, ResultShape
+from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
+
+if TYPE_CHECKING:
+    import pydantic
+    import pydantic_core
+
+
+_NAME = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
+"""MCP says tool names SHOULD have only letters, digits, `_`, `-` and `.`; other servers' tools need not."""
+_ROWLESS_TYPES = (str, int, float, bool, bytes, None, type(None), *CONTENT_TYPES)
+_SYNC_SECONDS = 5.0
+"""How long a client waits for a result before it gets a promise; the digest of MCP-lite, A-10."""
+_TASK_SUPPORT: Mapping[str, JSON] = {"auto": {"taskSupport": "optional"}, "always": {"taskSupport": "required"}}
+"""The `execution` of a tool's definition in MCP 2025-11-25, by its promise policy."""
+ID_SEGMENT_PATTERN = r"(?:[A-Za-z0-9]|[^\x00-\x7f])(?:[A-Za-z0-9_-]|[^\x00-\x7f]){0,63}"
+"""What `is_id_segment` admits, as far as a regular expression can say that all validators of JSON Schema take."""
+_MAX_NORMALIZED_CHARS = 2_000
+"""No id is longer; to normalize a caller's text takes up to a microsecond a character."""
+_ASCII_ID_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+class ToolOptions(TypedDict, total=False):
+    """The options that an author can give a tool."""
+
+    name: str
+    title: str
+    description: str
+    summary: str
+    """The line of the operation in an index, at most 60 characters; taken from the description by default."""
+    category: str
+    """The category of the operation, such as `"posts"` or `"batch.posts"`; its id is then `posts.<action>`."""
+    action: str
+    """The last part of the id; by default the tool's name."""
+    annotations: dict[str, JSON]
+    """MCP's hints, such as `{"readOnlyHint": True}`."""
+    icons: list[Icon]
+    meta: dict[str, JSON]
+    timeout: float
+    """Seconds."""
+    input_schema: dict[str, JSON]
+    """Replaces the schema from the signature: the function gets the arguments as one dict, validated against this."""
+    output_schema: dict[str, JSON]
+    examples: list[dict[str, JSON]]
+    """Arguments of valid calls, shown with the exact schema."""
+    keywords: list[str]
+    """Further words that the search finds the operation by."""
+    pinned: bool
+    """Whether the tool is listed even where meta-tools replace the others."""
+    policy: Literal["allow", "confirm"]
+    """`"confirm"` asks the user, by elicitation, before every call."""
+    scopes: list[str]
+    """The scopes a caller needs. Others do not find the operation; if they authenticated and name it, they are told the
+    scopes."""
+    promise: Literal["never", "auto", "always"]
+    """Whether the server may answer with a promise and go on with the call: never, which is the default; always; or if
+    the call takes longer than `sync_seconds`. Needs the extra `promises`."""
+    sync_seconds: float
+    """How long a client waits for the result of a call before it gets a promise; 5 by default."""
+    on_redelivery: Literal["rerun", "fail"]
+    """What happens to a call behind a promise whose worker has died. By default only tools that are read-only or
+    idempotent, by their annotations, run again; other calls end with OUTCOME_UNKNOWN."""
+    type: str
+    """MCP-lite's `@type`, a category such as `"query"`."""
+    results: ResultPolicy | Literal[False]
+    """How results are fitted to a budget; the server's policy fills in what this leaves open. With False they are sent
+    as they are, whatever the server's policy."""
+
+
+class Operation:
+    """A function with a name, a schema and a deadline. `tool` is its definition in `tools/list`.
+
+    `id` identifies the operation in the meta-tools: its dotted path in the tree, or its name if it has no category.
+    """
+
+    __slots__ = (
+        "__dict__",
+        "_bind",
+        "_by_name",
+        "_context_type",
+        "_declared",
+        "_is_listed_elsewhere",
+        "_options",
+        "_output_type",
+        "_return_annotation",
+        "_summary_source",
+        "abandon",
+        "consent_policy",
+        "examples",
+        "function",
+        "function_shape",
+        "has_own_summary",
+        "id",
+        "is_direct",
+        "is_own",
+        "keywords",
+        "name",
+        "origin",
+        "pinned",
+        "plain_tool",
+        "promise_policy",
+        "query_arguments",
+        "resolved_policy",
+        "results",
+        "scopes",
+        "sync_seconds",
+        "takes_root",
+        "timeout",
+        "tool",
+        "type",
+    )
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        context_type: type,
+        *,
+        by_name: bool = False,
+        declared: DeclaredArguments | None = None,
+        definition: dict[str, JSON] | None = None,
+        function_shape: FunctionShape | None = None,
+        **options: Unpack[ToolOptions],
+    ) -> None:
+        """
+        Args:
+            definition: The tool as another server lists it, instead of a definition from the function and the options.
+            function_shape: How to call the function of such a tool.
+            by_name: Whether the function takes the arguments by name although the schema is given, not as one dict.
+            declared: The arguments that the function may get although the schema admits others; None admits those too.
+
+        Raises:
+            ConfigurationError: the name, a parameter or an option cannot be used.
+        """
+        check_options(options, ToolOptions)
+        self._context_type = context_type
+        self._options = options
+        self._by_name = by_name
+        self._declared = declared
+        self.origin: object | None = None
+        """Where the operation was registered, if its server is mounted."""
+        self.is_own = False
+        """Whether it is offered only to principals that an upstream lists it to, so that figures do not name it."""
+        self.abandon: Callable[[JSON, Principal], Awaitable[None]] | None = None
+        """Ends what the function left elsewhere for a principal, by its memo, when it asked what nobody will answer."""
+        self.function = function
+        self.name = options.get("name") or function_name(function)
+        self.timeout = options.get("timeout")
+        if self.timeout is not None and not (isinstance(self.timeout, int | float) and self.timeout > 0):
+            raise ConfigurationError(f"timeout must be a number of seconds above 0, not {self.timeout!r}.")
+        if not _NAME.fullmatch(self.name):
+            raise ConfigurationError(f"the tool name {self.name[:50]!r} must be 1 to 256 printable characters.")
+        self.id = _operation_id(self.name, options)
+        self.examples = tuple(options.get("examples", ()))
+        self.keywords = tuple(options.get("keywords", ()))
+        self.pinned = options.get("pinned", False)
+        self.consent_policy = options.get("policy", "allow")
+        if self.consent_policy not in ("allow", "confirm"):
+            raise ConfigurationError(f'the policy {self.consent_policy!r} must be "allow" or "confirm".')
+        scopes = options.get("scopes", [])
+        if isinstance(scopes, str):
+            raise ConfigurationError("scopes must be a list of texts, not one text.")
+        self.scopes = frozenset(scopes)
+        self.promise_policy = options.get("promise", "never")
+        if self.promise_policy not in ("never", "auto", "always"):
+            raise ConfigurationError(f'promise must be "never", "auto" or "always", not {self.promise_policy!r}.')
+        self.sync_seconds = options.get("sync_seconds", _SYNC_SECONDS)
+        if not isinstance(self.sync_seconds, int | float) or not self.sync_seconds >= 0:
+            raise ConfigurationError(f"sync_seconds must be a number of seconds, not {self.sync_seconds!r}.")
+        if options.get("on_redelivery", "fail") not in ("rerun", "fail"):
+            raise ConfigurationError(f'on_redelivery must be "rerun" or "fail", not {options.get("on_redelivery")!r}.')
+        self.type = options.get("type")
+        self.results = options.get("results")
+        if self.results not in (None, False) and not isinstance(self.results, ResultPolicy):
+            raise ConfigurationError("results must be a ResultPolicy(...), or False.")
+        self.resolved_policy: ResolvedPolicy | None = None
+        self.takes_root = False
+        """Whether the server, not the function, takes the root of the result that a caller has."""
+        self.query_arguments: tuple[str, ...] = ()
+        """The arguments that the server, not the function, takes as a query of the result."""
+        input_schema = options.get("input_schema")
+        self._is_listed_elsewhere = definition is not None
+        if definition is not None:
+            assert function_shape is not None, "the function of another server's tool has a shape of its own"
+            self.function_shape = function_shape
+            input_schema = definition["inputSchema"]
+        elif input_schema is None:
+            from deltamcp.catalog.items.signature import (
+                Signature,  # with pydantic, which other servers' tools do not need
+            )
+
+            signature = Signature(function, context_type)
+            self._bind: Callable[[Mapping[str, JSON]], dict[str, Any]] = signature.bind
+            self.function_shape = signature.function_shape
+            input_schema = signature.schema
+        else:
+            self.function_shape = inspect_function(function, context_type)
+            self._bind = functools.partial(
+                _bind_foreign,
+                ForeignSchema(input_schema, is_own=True),
+                None if by_name else _arguments_parameter(self.function_shape),
+                declared,
+            )
+        self.is_direct = (
+            self.function_shape.is_async
+            and not self.function_shape.is_generator
+            and self.function_shape.context_name is None
+            and not self.function_shape.dependencies
+            and self.consent_policy == "allow"
+        )
+        """Whether a call needs nothing but the arguments."""
+        if definition is not None:
+            self._return_annotation: Any = Any
+            output = definition.get("outputSchema")
+            self._output_type: pydantic.TypeAdapter[Any] | dict[str, JSON] | None = (
+                output if isinstance(output, dict) else None
+            )
+            self.tool = _renamed_definition(definition, self.name, options)
+        else:
+            self._set_own_types(function, by_name, options, input_schema)
+        self.has_own_summary = bool(options.get("summary"))
+        """Whether the author gave the summary."""
+        self._summary_source = options.get("summary") or self.tool.get("description") or ""
+        self.plain_tool = _without_execution(self.tool)
+        """The definition for clients that get neither tables nor changes nor tasks."""
+        self.parameter_headers  # noqa: B018 - an invalid x-mcp-header is reported at registration
+
+    def _set_own_types(
+        self, function: Callable[..., Any], by_name: bool, options: ToolOptions, input_schema: dict[str, JSON]
+    ) -> None:
+        has_return_type = not by_name and "return" in getattr(function, "__annotations__", ())
+        self._return_annotation = self.function_shape.return_annotation if has_return_type else Any
+        self._output_type = options.get("output_schema")
+        if self._output_type is None and not by_name:
+            from deltamcp.catalog.items.signature import return_adapter
+
+            self._output_type = return_adapter(self.function_shape.return_annotation)
+        self.tool = _tool_definition(self.name, options, docstring(function), input_schema)
+        if self._output_type is not None:
+            self.tool["outputSchema"] = self.output_schema
+
+    def with_name(self, name: str, id_: str, policy: ResultPolicy | None) -> "Operation":
+        """Returns the same operation with another name and id; `policy` fills in what its own leaves open."""
+        return Operation(
+            self.function,
+            self._context_type,
+            by_name=self._by_name,
+            declared=self._declared,
+            **self._named_options(name, id_, policy),
+        )
+
+    def _named_options(self, name: str, id_: str, policy: ResultPolicy | None) -> ToolOptions:
+        options: ToolOptions = {**self._options, "name": name}
+        options.pop("category", None)
+        if id_ != name:
+            options["category"], _, options["action"] = id_.rpartition(".")
+        if self.results is not False and (self.results is not None or policy is not None):
+            options["results"] = merge_policies(self.results, policy)
+        return options
+
+    def resolve_result_policy(self, policy: ResultPolicy | None, flat: bool) -> None:
+        """Resolves the operation's own result policy with the server's, once and before the tool is listed.
+
+        A tool that is listed `flat`, under its own name, takes the root of a caller's earlier result if it may answer
+        with changes.
+        """
+        if self.results is False or (self.results is None and policy is None):
+            return
+        self.resolved_policy = resolve_policy(self.results, policy)
+        meta = self.tool.get("_meta")
+        self.tool = {
+            **self.tool,
+            "_meta": {
+                **size_hint(self.resolved_policy),
+                **described_policy(merge_policies(self.results, policy)),
+                **(meta if isinstance(meta, dict) else {}),
+            },
+        }
+        self.takes_root = (
+            bool(self.resolved_policy.deltas) and self._output_type is None and ROOT_KEY not in self.parameter_names
+        )
+        self.query_arguments = self._free_query_arguments(merge_policies(self.results, policy))
+        if flat and self.takes_root:
+            self.tool["inputSchema"] = _with_parameters(self.tool["inputSchema"], {ROOT_KEY: ROOT_SCHEMA})
+
+    def _free_query_arguments(self, policy: ResultPolicy) -> tuple[str, ...]:
+        """Returns the arguments that the server may take as a query, because the function can get none of that name."""
+        wants = policy.queries if policy.queries is not None else policy.max_tokens is not None
+        is_closed = not self._is_listed_elsewhere and self.tool["inputSchema"].get("additionalProperties") is False
+        if not wants or policy.compat or not is_closed or self._output_type is not None:
+            return ()
+        returns = self._return_annotation
+        if returns is str:
+            # Most tools that change something return a sentence.
+            return ("grep",) if (self.is_read_only or policy.queries) and "grep" not in self.parameter_names else ()
+        if returns in _ROWLESS_TYPES:
+            return ()
+        return tuple(name for name in QUERY_SCHEMAS if name not in self.parameter_names)
+
+    @functools.cached_property
+    def _listed_tool(self) -> dict[str, JSON]:
+        """The definition in a list of plain tools, with the arguments that the server takes as a query."""
+        if not self.query_arguments:
+            return self.tool
+        added = {name: QUERY_SCHEMAS[name] for name in self.query_arguments}
+        meta: Any = self.tool.get("_meta", {})
+        return {
+            **self.tool,
+            "inputSchema": _with_parameters(self.tool["inputSchema"], added),
+            "_meta": {**meta, QUERY_KEY: list(self.query_arguments)},
+        }
+
+    @property
+    def may_send_tables(self) -> bool:
+        """Whether its own policy admits tables, and its results may be some.
+
+        Structured content is sent as JSON, and the return type may exclude rows.
+        """
+        if self.resolved_policy is None or not self.resolved_policy.tables:
+            return False
+        is_symbol_graph = isinstance(self._return_annotation, type) and issubclass(
+            self._return_annotation, symbol_graph_type()
+        )
+        return self._output_type is None and self._return_annotation not in _ROWLESS_TYPES and not is_symbol_graph
+
+    def is_valid_output(self, value: JSON) -> bool:
+        """Returns whether a value fits the output schema."""
+        assert self.output_schema is not None, "only operations with an output schema validate output"
+        return self._output_validator.output_problem(value) is None
+
+    def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
+        """Converts arguments to keyword arguments of the function.
+
+        Raises:
+            InvalidArgumentsError: the arguments do not fit the schema.
+        """
+        return self._bind(arguments)
+
+    def undeclared_arguments(self, arguments: Mapping[str, JSON]) -> list[str]:
+        """Returns the names of arguments that `bind` accepts although the schema does not declare them."""
+        return []
+
+    @property
+    def is_summary_too_long(self) -> bool:
+        """Whether the given summary or description is longer than a summary may be."""
+        return prose.utf16_length(self._summary_source) > prose.SUMMARY_CHARS
+
+    @property
+    def is_summary_cut(self) -> bool:
+        """Whether the summary is cut inside a sentence, as its first sentence is too long."""
+        return self.is_summary_too_long and self.summary.endswith("…")
+
+    @functools.cached_property
+    def summary(self) -> str:
+        """The line of the operation in an index: the given text, or its most useful sentence."""
+        return prose.summary(self._summary_source) if self.is_summary_too_long else clean(self._summary_source)
+
+    @functools.cached_property
+    def summary_line(self) -> str:
+        """The summary on one line; a description of several lines is never one as a whole."""
+        if self.has_own_summary or "\n" not in self._summary_source.strip():
+            return prose.cut(self.summary, prose.SUMMARY_CHARS)
+        return prose.summary(self._summary_source)
+
+    @property
+    def description(self) -> str:
+        """The description that summaries are derived from."""
+        return "" if self.has_own_summary else self._summary_source
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the author annotated the operation as read-only, and not as destructive too."""
+        return self._has_hint("readOnlyHint") and not self.is_destructive
+
+    @property
+    def is_destructive(self) -> bool:
+        """Whether the author annotated the operation as destructive, in so many words.
+
+        MCP gives the hint no meaning beside `readOnlyHint: true`; permissions take the careful side.
+        """
+        return self._has_hint("destructiveHint")
+
+    def _has_hint(self, name: str) -> bool:
+        annotations = self.tool.get("annotations")
+        return isinstance(annotations, dict) and annotations.get(name) is True
+
+    @functools.cached_property
+    def may_rerun(self) -> bool:
+        """Whether a call whose worker has died may run once more."""
+        chosen = self._options.get("on_redelivery")
+        if chosen is not None:
+            return chosen == "rerun"
+        return self.is_read_only or self._has_hint("idempotentHint")
+
+    @functools.cached_property
+    def output_schema(self) -> dict[str, JSON] | None:
+        if self._output_type is None or isinstance(self._output_type, dict):
+            return self._output_type
+        from deltamcp.catalog.items.signature import output_schema
+
+        return output_schema(self._output_type)
+
+    def structured_content(self, value: Any) -> JSON:
+        """Converts the return value of the function to JSON that fits the output schema.
+
+        Raises:
+            ValueError: the value does not fit; the error's text says where.
+        """
+        if isinstance(self._output_type, dict):
+            problem = self._output_validator.output_problem(value)
+            if problem is not None:
+                raise ValueError(problem)
+            return value
+        assert self._output_type is not None, "only operations with an output schema have structured results"
+        try:
+            return self._output_type.dump_python(
+                self._fail_fast_validator.validate_python(value), mode="json", by_alias=True
+            )
+        except _validation_error_type() as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the value"
+            raise ValueError(f"{where}: {first['msg']}") from error
+
+    @functools.cached_property
+    def _fail_fast_validator(self) -> "pydantic_core.SchemaValidator":
+        from deltamcp.catalog.schema.fail_fast_validator import fail_fast_validator
+
+        assert self._output_type is not None and not isinstance(self._output_type, dict)
+        return fail_fast_validator(self._output_type.core_schema)
+
+    @functools.cached_property
+    def _output_validator(self) -> ForeignSchema:
+        assert self.output_schema is not None
+        return ForeignSchema(self.output_schema, is_own=True)
+
+    @functools.cached_property
+    def parameter_names(self) -> frozenset[str]:
+        required, optional = parameter_text.parameter_names(self.tool["inputSchema"])
+        return frozenset((*required, *optional))
+
+    def definition(self, result_shape: ResultShape) -> dict[str, JSON]:
+        """Returns the definition for clients that expect results in this shape: it explains only what they get."""
+        match result_shape:
+            case ResultShape.MCP:
+                return self._listed_tool
+            case ResultShape.DELTA_MCP:
+                return self.plain_tool
+            case ResultShape.MCP_LITE:
+                return self._lite_tool
+
+    @functools.cached_property
+    def _lite_tool(self) -> dict[str, JSON]:
+        return lite_tools.definition(self._listed_tool, self.type)
+
+    @functools.cached_property
+    def lite_index_entry(self) -> dict[str, JSON]:
+        """The definition in an index of MCP-lite, without the schema."""
+        return lite_tools.index_entry(self.tool, self.type, self.summary_line)
+
+    @functools.cached_property
+    def default_arguments(self) -> dict[str, JSON]:
+        """The defaults of a schema that the author gave; those of a signature are the function's own."""
+        if "input_schema" not in self._options:
+            return {}
+        properties = self._options["input_schema"].get("properties", {})
+        return {name: schema["default"] for name, schema in properties.items() if _has_default(schema)}
+
+    def manifest_entry(self, result_shape: ResultShape) -> dict[str, JSON]:
+        """Returns the tool's entry in a manifest (SEP-2636), with the digest and size of the definition for a shape."""
+        return (
+            self._mcp_manifest_entry
+            if result_shape is ResultShape.MCP
+            else _manifest_entry(self.definition(result_shape), self.id)
+        )
+
+    @functools.cached_property
+    def _mcp_manifest_entry(self) -> dict[str, JSON]:
+        return _manifest_entry(self._listed_tool, self.id)
+
+    @functools.cached_property
+    def parameter_headers(self) -> tuple[param_headers.ParameterHeader, ...]:
+        """The arguments that clients mirror into `Mcp-Param-*` headers."""
+        return param_headers.declared_headers(self.name, self.tool["inputSchema"])
+
+
+def _validation_error_type() -> "type[pydantic.ValidationError]":
+    import pydantic
+
+    return pydantic.ValidationError
+
+
+def _has_default(schema: JSON) -> bool:
+    return isinstance(schema, dict) and "default" in schema
+
+
+def is_id_segment(text: str) -> bool:
+    """Returns whether a text can be a part of an id: letters and digits of any script in NFKC, `_` and `-`."""
+    if text.isascii():
+        return _ASCII_ID_SEGMENT.fullmatch(text) is not None
+    is_spelt = text[0].isalnum() and all(map(is_id_character, text))
+    return is_spelt and len(text) <= 64 and unicodedata.is_normalized("NFKC", text)
+
+
+def is_id_character(char: str) -> bool:
+    """Returns whether a part of an id may have a character: a letter, a mark on one, a digit, `_` or `-`."""
+    return char in "_-" or (unicodedata.category(char)[0] in "LMN" and clean(char) == char)
+
+
+def normalize_id(text: str) -> str:
+    """Returns an id as it is written here, however a caller composes its letters."""
+    return text if text.isascii() or len(text) > _MAX_NORMALIZED_CHARS else unicodedata.normalize("NFKC", text)
+
+
+def is_dotted_path(text: str) -> bool:
+    """Returns whether a text can be an id in the tree, or a category."""
+    return all(map(is_id_segment, text.split(".")))
+
+
+def _operation_id(name: str, options: ToolOptions) -> str:
+    category = options.get("category")
+    if category is None:
+        return name
+    path = normalize_id(category).replace("/", ".")
+    if not is_dotted_path(path):
+        raise ConfigurationError(
+            f"the category {category!r} must be words of letters, digits, '_' or '-', joined by dots."
+        )
+    return f"{path}.{normalize_id(options.get('action') or name)}"
+
+
+def _with_parameters(schema: Any, added: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Returns an input schema with further parameters."""
+    properties = schema.get("properties")
+    return {**schema, "properties": {**(properties if isinstance(properties, dict) else {}), **added}}
+
+
+def _without_execution(tool: dict[str, JSON]) -> dict[str, JSON]:
+    return {key: value for key, value in tool.items() if key != "execution"} if "execution" in tool else tool
+
+
+def _manifest_entry(tool: dict[str, JSON], id_: str) -> dict[str, JSON]:
+    form = encode_canonical(_without_execution(tool))  # as the newest version has it
+    parts = {
+        "name": tool["name"],
+        "title": tool.get("title"),
+        "digest": sha256_digest(form),
+        "size": len(form),
+        "annotations": tool.get("annotations"),
+        "id": None if id_ == tool["name"] else id_,
+    }
+    return omit_empty(parts)
+
+
+def _arguments_parameter(shape: FunctionShape) -> str:
+    fields = shape.named_fields()
+    if len(fields) != 1:
+        raise ConfigurationError(
+            "with input_schema the function takes one parameter, the dict of arguments, and besides it at most a "
+            "Context and dependencies."
+        )
+    return next(iter(fields))
+
+
+def _bind_foreign(
+    schema: ForeignSchema,
+    parameter: str | None,
+    declared: DeclaredArguments | None,
+    arguments: Mapping[str, JSON],
+) -> dict[str, Any]:
+    if declared is not None and (problems := declared.problems(arguments)):
+        raise InvalidArgumentsError(problems)
+    if not schema.is_valid(arguments):
+        arguments = schema.drop_nulls(arguments)
+        if problems := schema.problems(arguments):
+            raise InvalidArgumentsError(problems)
+    return dict(arguments) if parameter is None else {parameter: arguments}
+
+
+def _renamed_definition(definition: dict[str, JSON], name: str, options: ToolOptions) -> dict[str, JSON]:
+    """Returns another server's definition with the name and the tasks that the tool has here."""
+    policy = options.get("promise", "never")
+    tool = {**definition, "name": name}
+    return tool if policy == "never" else {**tool, "execution": _TASK_SUPPORT[policy]}
+
+
+def _tool_definition(
+    name: str, options: ToolOptions, docstring: str | None, input_schema: dict[str, JSON]
+) -> dict[str, JSON]:
+    policy = options.get("promise", "never")
+    meta = options.get("meta")
+    parts = {
+        "name": name,
+        "title": options.get("title"),
+        "description": options.get("description") or docstring,
+        "inputSchema": input_schema,
+        "annotations": options.get("annotations"),
+        "icons": to_builtins(options.get("icons")),
+        "execution": _TASK_SUPPORT.get(policy),
+        "_meta": meta if policy == "never" else {**(meta or {}), PROMISES_KEY: True},
+    }
+    return omit_empty(parts)

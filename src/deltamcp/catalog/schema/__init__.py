@@ -1,0 +1,1 @@
+"""JSON Schemas: what they declare, what fits them, and what validation costs."""

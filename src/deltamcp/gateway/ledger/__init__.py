@@ -1,1 +1,0 @@
-"""What calls and lists would have cost and did cost, by tool and day."""

@@ -1,1 +1,0 @@
-"""GCF's keyed sets: sets of rows that one field identifies, deltas between sets, and sessions."""

@@ -1,0 +1,1 @@
+"""What callers ask of results: fields, expressions and patterns."""

@@ -1,0 +1,434 @@
+"""The clients of an upstream: started when needed, started again after a loss, stopped when nobody uses them."""
+
+import asyncio
+import contextvars
+import functools
+import logging
+import random
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from deltamcp.client.target import parse_target
+from deltamcp.errors import ClientError, DeltaError, UnauthorizedError, UnreachableError
+from deltamcp.runtime.log import RepeatedWarnings
+from deltamcp.upstreams.state import NEXT, Event, Phase, UpstreamSettings, UpstreamState
+from deltamcp.values import ANONYMOUS, LOCAL, Principal
+
+if TYPE_CHECKING:
+    from deltamcp.client.client import DeltaClient
+    from deltamcp.client.links.process_guard import ProcessGuard
+
+
+_FIRST_SECONDS = 0.5
+_MAX_SECONDS = 60.0
+_MAX_DOUBLINGS = 10
+RAN_WELL_SECONDS = 5.0
+"""An upstream that was ready for so long ran well: what happened before does not count against it."""
+
+
+def wait_seconds(failures: int, chance: float) -> float:
+    """Returns the seconds to wait after so many failures in a row; none after the first.
+
+    The wait doubles with each failure. `chance`, from 0 to 1, spreads it over its upper half, so that upstreams that
+    failed together do not start together.
+    """
+    if failures <= 1:
+        return 0.0
+    whole = min(_MAX_SECONDS, _FIRST_SECONDS * 2.0 ** min(failures - 2, _MAX_DOUBLINGS))
+    return whole * (0.5 + chance / 2)
+
+
+logger = logging.getLogger("deltamcp")
+
+_LINES_PER_SECOND = 20
+_MAX_CHARS = 500
+
+
+class StderrLines:
+    """Logs what one upstream writes to stderr; of a flood, the first lines of every second and how many came."""
+
+    def __init__(self, name: str, redact: Callable[[str], str]) -> None:
+        self._name, self._redact = name, redact
+        self._second = 0.0
+        self._count = 0
+
+    def add(self, line: str) -> None:
+        now = time.monotonic()
+        if now - self._second >= 1.0:
+            if self._count > _LINES_PER_SECOND:
+                logger.info("%s: %d more lines on stderr are left out", self._name, self._count - _LINES_PER_SECOND)
+            self._second, self._count = now, 0
+        self._count += 1
+        if self._count <= _LINES_PER_SECOND and line.strip() and logger.isEnabledFor(logging.INFO):
+            # Redacted before it is cut, which may be inside of a secret.
+            logger.info("%s: %s", self._name, self._redact(line)[:_MAX_CHARS])
+
+
+_NO_START = "cannot be started"
+_SHORT_SECONDS = 2.0
+"""A request waits for a restart that is due so soon; if it is due later, the caller is told when to try again."""
+
+
+class NotReadyError(DeltaError):
+    """An upstream backs off after failures, or this server ends."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("The upstream is not ready.")
+        self.seconds = seconds
+        """When it may be tried again, in seconds from now."""
+
+
+class UpstreamClient:
+    """Keeps a `DeltaClient` that does not reconnect by itself, and decides when it connects.
+
+    The client is one and the same over all connections, because it remembers which protocol the server speaks and what
+    is subscribed to.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        entry: dict[str, Any],
+        settings: UpstreamSettings,
+        redact: Callable[[str], str],
+        guard: "ProcessGuard | None" = None,
+        **options: Any,
+    ) -> None:
+        """
+        Args:
+            redact: Removes secrets from a text of the server.
+            options: Further options of the `DeltaClient`.
+
+        Raises:
+            ConfigurationError: the entry is none of a server.
+        """
+        self._name, self._settings, self._redact = name, settings, redact
+        if guard is not None:
+            options["guard"] = guard
+        self._label = parse_target(entry).label
+        self._warnings = RepeatedWarnings()
+        self._entry, self._options = entry, options
+        self.on_ready: Callable[[DeltaClient], None] = lambda client: None
+        """Called whenever it has become ready."""
+        self.life = 0
+        """How often it has become ready; what was sent in one life is lost with it."""
+        self.listed_life = self.compared_life = 0
+        """The life in which its lists were last fetched, and the one in which they were last compared."""
+        self._phase = Phase.STOPPED
+        self._since = time.time()
+        self._ready_at = 0.0
+        self._failures = 0
+        self._wait_seconds = 0.0
+        self._retry_at = 0.0
+        self._last_error: str | None = None
+        self._wants_login = False
+        self._change: asyncio.Task[None] | None = None
+        """The start or stop under way."""
+        self._restart_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._users = 0
+        self._last_used = 0.0
+        self.keeps_warm = settings.start == "ahead"
+        """Whether it is started again when it is lost, though no request has come."""
+
+    def remember_protocol(self, protocol: str) -> None:
+        """Has the first connection begin with the protocol that the server spoke when it was last seen."""
+        if "_client" not in vars(self):
+            self._options["known_protocol"] = protocol
+
+    @functools.cached_property
+    def _client(self) -> "DeltaClient":
+        from deltamcp.client.client import DeltaClient  # takes 50 ms, and a gateway lists tools without it
+
+        return DeltaClient(
+            self._entry,
+            validate=False,
+            progressive=False,
+            cache_seconds=0.0,
+            start_timeout=self._settings.start_seconds,
+            reconnect=False,
+            on_end=self._receive_end,
+            on_stderr=StderrLines(self._name, self._redact).add,
+            **self._options,
+        )
+
+    # Use
+
+    async def ready(self) -> "DeltaClient":
+        """Returns the client, connected; starts it, or waits for a start under way.
+
+        Raises:
+            NotReadyError: it is not started now.
+            UnreachableError: it did not start.
+        """
+        while self._phase is not Phase.READY:
+            if self._phase is Phase.CLOSED:
+                raise NotReadyError(0.0)
+            if self._change is None:
+                seconds = self._retry_at - asyncio.get_running_loop().time()
+                if self._phase is Phase.BACKING_OFF and seconds > _SHORT_SECONDS:
+                    raise NotReadyError(seconds)
+                if self._phase is Phase.BACKING_OFF and seconds > 0:
+                    await asyncio.sleep(seconds)
+                    continue
+                self.start()
+            assert self._change is not None
+            was_starting = self._phase is Phase.STARTING
+            await asyncio.wait([self._change])
+            if was_starting and self._phase is Phase.BACKING_OFF:
+                raise UnreachableError(self._last_error or "")
+        return self._client
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Ends a subscription of the client; while the server is away, the client only forgets it.
+
+        Raises:
+            ClientError, PeerError: the server is there, and cannot be told.
+        """
+        was_ready = self.is_ready
+        try:
+            await self._client.unsubscribe(uri)
+        except ClientError:
+            if was_ready:
+                raise
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keeps it from being stopped meanwhile, and no longer."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keeps it from being stopped for having no use: during a call, also one that is parked, and a subscription."""
+        loop = asyncio.get_running_loop()  # a use may outlive it: what nobody ends is ended by the garbage collector
+        with self.kept():
+            try:
+                yield
+            finally:
+                self._last_used = loop.time()
+
+    def lose(self, life: int, error: Exception) -> None:
+        """Gives up a connection over which the server cannot be reached; a later one stays."""
+        if life == self.life and self._phase is Phase.READY:
+            self._client.disconnect()
+            self._receive_end(str(error))
+
+    @property
+    def is_ready(self) -> bool:
+        return self._phase is Phase.READY
+
+    @property
+    def is_connected(self) -> bool:
+        return self._client.is_connected
+
+    @property
+    def is_in_use(self) -> bool:
+        return self._users > 0
+
+    @property
+    def state(self) -> UpstreamState:
+        return UpstreamState(
+            name=self._name,
+            phase=self._phase,
+            since=self._since,
+            pid=self._client.pid if self._phase is Phase.READY else None,
+            protocol=self._client.server.protocol if self.life else None,
+            starts=self.life,
+            restarts=max(0, self.life - 1),
+            failures=self._failures,
+            retry_at=self._since + self._wait_seconds if self._phase is Phase.BACKING_OFF else None,
+            last_error=self._last_error,
+            wants_login=self._wants_login,
+            last_reason=_reason((self._last_error or "").removeprefix(f"{self._label} ")),
+        )
+
+    # Changes of the phase
+
+    def _advance(self, event: Event) -> bool:
+        """Changes the phase; returns False if the event changes nothing in this phase."""
+        following = NEXT[self._phase].get(event)
+        if following is None:
+            return False
+        self._phase, self._since = following, time.time()
+        return True
+
+    def start(self) -> None:
+        """Begins a start, unless one is under way or it is ready."""
+        if self._change is None and self._advance(Event.START):
+            self._begin(self._start())
+
+    async def _start(self) -> None:
+        try:
+            await self._client.__aenter__()
+        except Exception as error:
+            if not isinstance(error, DeltaError):
+                logger.exception("%s: it could not be started", self._name)
+            if self._advance(Event.FAILED):
+                self._wants_login = isinstance(error, UnauthorizedError)
+                self._back_off(str(error))
+            return
+        self._wants_login = False
+        if not self._advance(Event.STARTED):
+            return
+        if self._warnings.count > 1:
+            logger.info("%s: it runs again, after %d failures.", self._name, self._warnings.count)
+        loop = asyncio.get_running_loop()
+        self.life += 1
+        self._ready_at = self._last_used = loop.time()
+        if not self._client.is_connected:  # it ended while this task waited to go on
+            self._receive_end("The server ended at once.")
+            return
+        logger.info("%s: it is ready.", self._name)
+        if self._settings.idle_seconds is not None:
+            self._idle_timer = loop.call_later(self._settings.idle_seconds, self._stop_if_idle)
+        self.on_ready(self._client)
+
+    def _receive_end(self, reason: str) -> None:
+        if self._advance(Event.LOST):
+            if asyncio.get_running_loop().time() - self._ready_at >= RAN_WELL_SECONDS:
+                self._failures = 0
+                self._warnings.clear()
+            self._back_off(reason)
+
+    def _back_off(self, reason: str) -> None:
+        self._failures += 1
+        self._last_error = self._redact(reason)
+        self._wait_seconds = seconds = wait_seconds(self._failures, random.random())  # noqa: S311 - no secret
+        loop = asyncio.get_running_loop()
+        self._retry_at = loop.time() + seconds
+        _cancel(self._idle_timer)
+        warning = self._warnings.add(self._last_error)
+        if warning is not None:
+            logger.warning("%s: %s It is started again %s.", self._name, warning, _when(seconds))
+        if self.keeps_warm:
+            self._restart_timer = loop.call_later(seconds, self.start)
+
+    def _stop_if_idle(self) -> None:
+        loop, idle_seconds = asyncio.get_running_loop(), self._settings.idle_seconds
+        assert idle_seconds is not None
+        idle_at = (loop.time() if self._users else self._last_used) + idle_seconds
+        if idle_at > loop.time():
+            self._idle_timer = loop.call_at(idle_at, self._stop_if_idle)
+        elif self._change is None and self._advance(Event.STOP):
+            self._begin(self._stop())
+
+    async def _stop(self) -> None:
+        logger.info("%s: it is stopped, because nobody has used it for a while.", self._name)
+        try:
+            await self._client.__aexit__(None, None, None)
+        finally:
+            self._advance(Event.STOPPED)
+
+    def _begin(self, change: Coroutine[Any, Any, None]) -> None:
+        """Runs a start or a stop beside its callers, whose context variables it does not keep."""
+        task = asyncio.get_running_loop().create_task(change, context=contextvars.Context())
+        self._change = task
+
+        def end(_: "asyncio.Task[None]") -> None:
+            self._change = None
+            if not task.cancelled() and task.exception() is not None:
+                logger.error("%s: it could not be stopped", self._name, exc_info=task.exception())
+
+        task.add_done_callback(end)
+
+    def open(self) -> None:
+        """Lets requests start it again after `close`."""
+        if self._advance(Event.OPEN):
+            self._failures = 0
+
+    async def close(self) -> None:
+        """Ends the connection and the process, if there is one, and starts it no more."""
+        if not self._advance(Event.CLOSE):
+            return
+        _cancel(self._idle_timer, self._restart_timer)
+        if self._change is not None:
+            self._change.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([self._change])
+        if "_client" in vars(self):  # only then was it ever started
+            await self._client.__aexit__(None, None, None)
+
+
+def _reason(text: str) -> str:
+    """Returns why a server does not run, without its command line, and without advice to who wrote that."""
+    return _NO_START if text.startswith(_NO_START) else text.partition("; is it an MCP server")[0]
+
+
+def _cancel(*timers: asyncio.TimerHandle | None) -> None:
+    for timer in timers:
+        if timer is not None:
+            timer.cancel()
+
+
+def _when(seconds: float) -> str:
+    return f"not before {seconds:.0f} s have passed" if seconds >= 1 else "when it is needed"
+
+
+class UpstreamClients:
+    """Gives each caller its client. Two principals never share one, unless all do.
+
+    The client of the local user, who has no name and no credentials, is also the one that lists and subscribes.
+    """
+
+    def __init__(self, make: Callable[[Principal], UpstreamClient], *, is_shared: bool, max_principals: int) -> None:
+        """
+        Args:
+            make: Makes the client of a principal.
+            max_principals: How many principals may have one at once, beside the local user.
+        """
+        self._make, self._is_shared, self._max_principals = make, is_shared, max_principals
+        self.local = make(LOCAL)
+        self._others: dict[tuple[bool, str], UpstreamClient] = {}
+        """By whether nobody authenticates the principal, and its key; the last was used last."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_open = True
+
+    def __iter__(self) -> Iterator[UpstreamClient]:
+        yield self.local
+        yield from self._others.values()
+
+    def find(self, principal: Principal) -> UpstreamClient | None:
+        """Returns the client that a principal has already."""
+        return self.local if principal is LOCAL else self._others.get((principal is ANONYMOUS, principal.key))
+
+    def get(self, principal: Principal) -> UpstreamClient | None:
+        """Returns the client of a principal; None if all that there may be are in use by others."""
+        if self._is_shared or principal is LOCAL:
+            return self.local
+        key = principal is ANONYMOUS, principal.key  # a user may have its name
+        client = self._others.pop(key, None)
+        if client is None:
+            if not self._is_open or (len(self._others) >= self._max_principals and not self._drop_idle()):
+                return None
+            client = self._make(principal)
+        self._others[key] = client
+        return client
+
+    def _drop_idle(self) -> bool:
+        """Closes the client that nobody has used for longest; returns False if all are in use."""
+        for key, client in self._others.items():
+            if not client.is_in_use:
+                del self._others[key]
+                task = asyncio.get_running_loop().create_task(client.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+                return True
+        return False
+
+    def open(self) -> None:
+        """Lets callers use clients again after `close`."""
+        self._is_open = True
+        self.local.open()
+
+    async def close(self) -> None:
+        """Ends all connections and processes."""
+        self._is_open = False
+        others = list(self._others.values())
+        self._others.clear()
+        await asyncio.gather(*self._closing, *(client.close() for client in (self.local, *others)))

@@ -1,1 +1,0 @@
-"""The logins of users at upstreams that want one."""
