@@ -1066,7 +1066,7 @@ def test_a_result_as_json_is_the_result_as_it_came(say, standard):
 def test_a_description_for_people_has_names_types_and_what_it_costs(say, ours):
     shown = say("describe", ours, "users").out
 
-    assert shown.startswith("users(active?:bool=false)\nList the users.")
+    assert shown.startswith("users(active?:bool=false, fields?, grep?)\nList the users.")
     assert re.search(r"\d+ tokens so, \d+ in full\.\n$", shown)
 
 

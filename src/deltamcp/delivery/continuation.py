@@ -115,7 +115,7 @@ class Continuation:
         if policy.query and (texts := blocks.texts_of(result)):
             reply = await self.first_reply(ResultData("\n".join(texts)), policy, caller, origin)
             return replace(reply, content=[*reply.content, *blocks.others_of(result)])
-        if policy.fields_requested or policy.grep is not None:
+        if policy.grep is not None or (policy.fields is not None and policy.fields_requested):
             result = add_notes(result, [_NO_TEXTS])
         if await self._run(caller, lambda work: blocks.fits(result, policy, work)):
             return result

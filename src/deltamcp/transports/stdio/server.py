@@ -273,7 +273,8 @@ class _Output(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
-            self._transport.write(data)
+            if not self._transport.is_closing():  # uvloop raises where asyncio drops what nobody reads
+                self._transport.write(data)
             return
         view = memoryview(data)
         while view:
