@@ -56,7 +56,9 @@ class ReloadedServer:
     def write(self, name: str, text: str) -> int:
         """Writes a file as editors do, whole and by another name first; returns how much had been said before."""
         said = len(self.program.text())
-        (self.folder / f"{name}.new").write_text(text)
+        # Python takes byte code of the same size and second for the file's.
+        is_as_long = (self.folder / name).exists() and (self.folder / name).stat().st_size == len(text)
+        (self.folder / f"{name}.new").write_text(text + "\n" * is_as_long)
         (self.folder / f"{name}.new").replace(self.folder / name)
         return said
 
