@@ -55,3 +55,17 @@ async def test_a_computation_ends_when_its_caller_leaves() -> None:
     with pytest.raises(asyncio.CancelledError):
         await call
     assert await asyncio.to_thread(ended.wait, 60)
+
+
+async def test_a_thread_stays_for_others_whatever_one_caller_asks_for() -> None:
+    computations, may_end = Computations(100_000), threading.Event()
+
+    def wait(work: Work) -> None:
+        work.spend(50_000)
+        assert may_end.wait(60)
+
+    waiting = [asyncio.ensure_future(computations.run("ann", wait)) for _ in range(4)]
+    await asyncio.sleep(0)
+    await computations.run("bob", lambda work: work.spend(50_000))
+    may_end.set()
+    await asyncio.gather(*waiting)

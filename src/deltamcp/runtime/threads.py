@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from deltamcp.runtime.quota import LoopTurns, Turns
 from deltamcp.work import Work, WorkLimitError
@@ -144,6 +145,8 @@ class Computations:
         self._steps = steps
         self._threads = Threads(_THREADS)
         self._turns = LoopTurns(1)
+        self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+        """By caller, while a computation of its runs in a thread: a caller has one there, so that one stays free."""
 
     async def take_turn(self, caller: Hashable) -> None:
         """Returns when the caller may make one short computation on the event loop: at once, unless others do."""
@@ -167,8 +170,10 @@ class Computations:
             if self._steps <= _STEPS_ON_LOOP:
                 raise
         work = Work(self._steps)
+        lock = self._locks.setdefault(caller, asyncio.Lock())
         try:
-            result: T = await self._threads.run(caller, lambda: compute(work), {})
+            async with lock:
+                result: T = await self._threads.run(caller, lambda: compute(work), {})
         except asyncio.CancelledError:
             work.stop()
             raise

@@ -22,8 +22,8 @@ _MAX_MEMORY = 1024 * 1024
 _MAX_PROGRAM = 2_000
 """The most instructions of a compiled pattern. Where its automaton has too many states to keep, RE2 follows each
 instruction for each character."""
-_INSTRUCTIONS_PER_SCAN = 64
-"""Instructions that RE2 follows for a character in a quarter of the time that a scan of a character is counted with."""
+_INSTRUCTIONS_PER_SCAN = 3
+"""Instructions that RE2 follows in the time that a scanned character is counted with: 3,000 take 3.8 µs."""
 _CACHED_PATTERNS = 32
 _PIECE_BYTES = 256 * 1024
 """Longer texts are searched in pieces, so that no single call takes long."""
