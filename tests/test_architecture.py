@@ -5,6 +5,8 @@ import functools
 import json
 import pkgutil
 import re
+import subprocess
+import sys
 from collections import Counter
 
 import deltamcp
@@ -105,6 +107,17 @@ def test_the_top_level_lists_exactly_the_public_names():
     assert dir(deltamcp) == sorted(deltamcp.__all__)
     for name in deltamcp.__all__:
         assert getattr(deltamcp, name) is not None
+
+
+def test_what_most_programs_need_late_or_never_is_loaded_late():
+    """Import, help and start are fast because of it; a module that joins another may load a package with it."""
+    late = "docket redis jmespath re2 sqlite3 httpx2 grpc uvicorn cryptography jwt pydantic_core rich rapidfuzz"
+    script = (
+        "import sys, deltamcp.server, deltamcp.cli.main, deltamcp.cli.verbs.serve, deltamcp.cli.verbs.gateway\n"
+        f"print(*{{*{late.split()}}} & {{*sys.modules}})"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []
 
 
 def test_no_folder_is_crowded():
