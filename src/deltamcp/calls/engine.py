@@ -12,8 +12,9 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
+from deltamcp.calls.consent import Consents
 from deltamcp.calls.failures import refuse_withheld
-from deltamcp.calls.function_runner import Consents, FunctionRunner
+from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.meta_calls import MetaCalls
 from deltamcp.calls.middleware import ServerHooks

@@ -1,25 +1,16 @@
-"""The runner of authors' functions: their dependencies, the user's consent, the parts they yield, a deadline.
-
-Each part goes to the client as soon as it is there, where the client takes parts; all of them together are the value of
-the call. The function goes on when the part is sent, so that it does not run ahead of a slow reader.
-"""
+"""The runner of authors' functions, which makes what they depend on: async ones on the loop, plain ones in a thread."""
 
 import asyncio
 import contextlib
 import functools
-import hashlib
 import inspect
 import logging
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping
 from typing import Any
 
-import msgspec
-
 from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability, remote_failure
 from deltamcp.calls.middleware import (
-    CallNext,
-    FunctionCall,
     Item,
     Middleware,
     MiddlewareStep,
@@ -27,24 +18,22 @@ from deltamcp.calls.middleware import (
     mount_chain,
     run_steps,
 )
-from deltamcp.calls.request_context import CONSENT_PREFIX, Answers, RequestContext, RequestState
+from deltamcp.calls.parts import PartQuotas, collecting
+from deltamcp.calls.request_context import RequestContext, RequestState
 from deltamcp.catalog.items.function_shape import Dependency, FunctionShape
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.registration import source_line
 from deltamcp.catalog.items.resource import Resource
 from deltamcp.catalog.schema.arguments import InvalidArgumentsError
-from deltamcp.catalog.text.clean_text import json_text
-from deltamcp.context import Channel, Context, InputPending, MissingCapabilityError
+from deltamcp.context import Context, InputPending, MissingCapabilityError
 from deltamcp.errors import Fault, InputDeclinedError, RemoteError, ToolError
 from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.runtime.quota import Quota
 from deltamcp.runtime.seal import Seal, SessionContext
 from deltamcp.runtime.threads import Threads
-from deltamcp.stores.store import Store, StoreError
-from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Caller, Era, Failure, Inputs, Kind, Outcome
-from deltamcp.wire import jsonrpc
+from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Failure, Inputs, Kind, Outcome
 
 logger = logging.getLogger("deltamcp")
 
@@ -143,104 +132,6 @@ class DependencyValues:
 
     async def _close(self, close: Callable[[], Any]) -> None:
         await self._closing_threads.run_in_any_case(self._fairness_key, close)
-
-
-_PART_BYTES = 64
-"""What a part takes beside its data."""
-_TOO_MANY = "Too many parts of unfinished results are in memory for this client; read those first, and try again."
-
-
-class PartQuotas:
-    """The parts of results in memory, until all of a result are there."""
-
-    def __init__(self, quota: Quota, seconds: float) -> None:
-        """`seconds` is how long a part waits for other calls of its account to end."""
-        self.quota = quota
-        self.seconds = seconds
-
-
-class _Parts:
-    """The parts of one call so far, which count for its account."""
-
-    def __init__(self, quotas: PartQuotas, account: str, channel: Channel) -> None:
-        self.values: list[Any] = []
-        self._quota = quotas.quota
-        self._seconds = quotas.seconds
-        self._account = account
-        self._channel = channel
-        self._bytes = 0
-
-    async def add(self, part: Any) -> None:
-        """Keeps a part, and sends it.
-
-        Raises:
-            ToolError: the account may not have so many bytes of parts.
-        """
-        size = _part_bytes(part)
-        if self._bytes + size > self._quota.share:
-            raise ToolError(f"The result has more than {self._quota.share} bytes; ask for less at once.")
-        if not await self._quota.take_in_turn(self._account, size, self._seconds):
-            raise ToolError(_TOO_MANY)
-        self._bytes += size
-        self.values.append(part)
-        await self._channel.send_part(part)
-
-    def release(self) -> None:
-        """Ends the count of the parts."""
-        if self._bytes:
-            self._quota.give_back(self._account, self._bytes)
-            self._bytes = 0
-
-
-def collecting(
-    function: Callable[..., Any], is_async: bool, channel: Channel, context: Context, quotas: PartQuotas
-) -> Callable[..., Any]:
-    """Returns a function that runs a generator function to its end, sends its parts, and returns the value.
-
-    What it returns is async if the generator is; else it runs in a thread. Either ends after the next part if the call
-    is cancelled.
-    """
-    loop = asyncio.get_running_loop()
-    parts = _Parts(quotas, context.terms.caller.account, channel)
-
-    async def collect(**arguments: Any) -> Any:
-        try:
-            async with contextlib.aclosing(function(**arguments)) as generator:
-                async for part in generator:
-                    await parts.add(part)
-                    # Neither the generator nor a client that has left need have waited for anything.
-                    await asyncio.sleep(0)
-            return join_parts(parts.values)
-        finally:
-            parts.release()
-
-    def collect_in_thread(**arguments: Any) -> Any:
-        try:
-            with contextlib.closing(function(**arguments)) as generator:
-                for part in generator:
-                    if context.cancelled:
-                        break
-                    context.wait(parts.add(part))
-            return join_parts(parts.values)
-        finally:
-            with contextlib.suppress(RuntimeError):  # the loop has closed
-                loop.call_soon_threadsafe(parts.release)
-
-    return collect if is_async else collect_in_thread
-
-
-def _part_bytes(part: Any) -> int:
-    if isinstance(part, str):
-        return _PART_BYTES + len(part)
-    try:
-        return _PART_BYTES + len(jsonrpc.encode(part))
-    except (TypeError, ValueError, RecursionError):  # it cannot be sent, as the call will say in its end
-        return _PART_BYTES
-
-
-def join_parts(parts: list[Any]) -> Any:
-    """Returns the value that parts make together: one text, if all are texts; else the list of them."""
-    return "".join(parts) if all(isinstance(part, str) for part in parts) else parts
 
 
 class FunctionRunner:
@@ -457,76 +348,3 @@ def _kind(item: Operation | Resource | Prompt) -> Kind:
             return Kind.PROMPTS
         case Resource():
             return Kind.RESOURCES
-
-
-_ARGUMENTS_CHARS = 1000
-"""The number of characters of the arguments that a user sees in the question; it says how many more there are."""
-_FORM: dict[str, JSON] = {"type": "object", "properties": {}}
-
-
-class Consents:
-    """The consents that were used, in the store that replicas share, so that each is used once."""
-
-    def __init__(self, store: Store, server: str, seconds: float) -> None:
-        """
-        Args:
-            server: The name of the server that asks.
-            seconds: The time after which a consent cannot be used anyway.
-        """
-        self._store = store
-        self._owner = f"consents of {server}"
-        self._seconds = seconds
-
-    async def use(self, operation: str, answers: Answers, key: str, caller: Caller) -> None:
-        """Uses the consent that the client sent in answer to the question with this key.
-
-        It counts towards an account of its own for each caller, so that neither results nor other callers displace it.
-
-        Raises:
-            ToolError: it was used before, or the store fails and cannot tell, so that the operation must not run.
-        """
-        name = hashlib.sha256(f"{answers.state_digest} {key}".encode()).hexdigest()
-        try:
-            is_first = await self._store.add(
-                self._owner, name, b"", self._seconds, self._seconds, f"consents, {caller.account}"
-            )
-        except StoreError as error:
-            logger.error("a consent to %s could not be recorded, so it did not run: %s", operation, error)
-            raise ToolError(f"The user's consent to {operation} could not be recorded; try again later.") from None
-        if not is_first:
-            raise ToolError(f"The user's consent to {operation} was used before; call it again to ask once more.")
-
-
-class Consent:
-    """Asks for the user's consent before the function of one call runs; it is the innermost middleware."""
-
-    def __init__(self, consents: Consents, answers: Answers) -> None:
-        self._consents = consents
-        self._answers = answers
-        self._used: set[str] = set()
-
-    async def __call__(self, call: FunctionCall, call_next: CallNext) -> Any:
-        """
-        Raises:
-            ToolError: the client cannot ask its user, or its consent cannot be used.
-            InputDeclinedError: the user declined.
-        """
-        era = call.context.terms.era
-        if era is Era.HANDSHAKE and not call.context.can("elicitation"):
-            raise ToolError(f"{call.name} runs only with the user's consent, and this client cannot ask for it.")
-        arguments = msgspec.json.encode(call.arguments, order="deterministic")
-        # A middleware may run the rest twice, with other arguments each time; each run needs a consent of its own.
-        key = f"{CONSENT_PREFIX}{call.name} {hashlib.sha256(arguments).hexdigest()[:32]}"
-        answer = await call.context.elicit(f"Run {call.name} with {_arguments_text(call.arguments)}?", _FORM, key=key)
-        if not answer.accepted:
-            raise InputDeclinedError(f"The user declined to run {call.name}.")
-        if era is Era.MODERN and key not in self._used:
-            await self._consents.use(call.name, self._answers, key, call.context.terms.caller)
-            self._used.add(key)
-        return await call_next(call)
-
-
-def _arguments_text(arguments: dict[str, JSON]) -> str:
-    text = json_text(arguments)
-    hidden = len(text) - _ARGUMENTS_CHARS
-    return text if hidden <= 0 else f"{text[:_ARGUMENTS_CHARS]}… ({hidden:,} more characters are not shown)"

@@ -9,8 +9,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from deltamcp.calls.consent import Consent, Consents
 from deltamcp.calls.failures import crash_result, is_cancelled, missing_capability, missing_scopes, remote_failure
-from deltamcp.calls.function_runner import Consent, Consents, FunctionRunner
+from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.middleware import Origin
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.rate_limits import RateBuckets

@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from deltamcp.catalog.text.clean_text import EXCERPT_CHARS, MAX_PROBLEMS, cut, visible_line
@@ -191,28 +191,18 @@ def undeclared_note(operation: str, names: Sequence[str]) -> str:
 
 def _certain_schemas(schema: dict[str, JSON], root: dict[str, JSON]) -> Iterator[dict[str, JSON]]:
     """Yields a schema, and those of its subschemas that apply to every object that fits it."""
-    seen: set[int] = set()
-    nodes: deque[Any] = deque([schema])
-    while nodes:
-        node = nodes.popleft()
-        if not isinstance(node, dict) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        if isinstance(reference := node.get("$ref"), str):
-            nodes.append(_resolve(root, reference))
-        nodes += node["allOf"] if isinstance(node.get("allOf"), list) else []
-        for keyword in ("anyOf", "oneOf"):
-            branches = node.get(keyword)
-            if isinstance(branches, list):  # such as an object or null
-                objects = [
-                    one for one in branches if not isinstance(one, dict) or one.get("type", "object") == "object"
-                ]
-                nodes += objects if len(objects) == 1 else []
+    return _walk(schema, root, _certain_parts)
 
 
 def _object_schemas(schema: dict[str, JSON], root: dict[str, JSON]) -> Iterator[dict[str, JSON]]:
     """Yields a schema, and those of its subschemas that apply to the same object."""
+    return _walk(schema, root, _parts)
+
+
+def _walk(
+    schema: dict[str, JSON], root: dict[str, JSON], parts: Callable[[dict[str, JSON]], Iterator[Any]]
+) -> Iterator[dict[str, JSON]]:
+    """Yields a schema and the parts of it, of those again, and what they refer to; each once."""
     seen: set[int] = set()
     nodes: deque[Any] = deque([schema])
     while nodes:
@@ -223,11 +213,25 @@ def _object_schemas(schema: dict[str, JSON], root: dict[str, JSON]) -> Iterator[
         yield node
         if isinstance(reference := node.get("$ref"), str):
             nodes.append(_resolve(root, reference))
-        for keyword in _SUBSCHEMAS:
-            found = node.get(keyword)
-            if isinstance(found, dict) and keyword in _SUBSCHEMAS_BY_NAME:
-                found = list(found.values())
-            nodes += found if isinstance(found, list) else [found]
+        nodes += parts(node)
+
+
+def _certain_parts(node: dict[str, JSON]) -> Iterator[Any]:
+    if isinstance(all_of := node.get("allOf"), list):
+        yield from all_of
+    for keyword in ("anyOf", "oneOf"):
+        branches = node.get(keyword)
+        if isinstance(branches, list):  # such as an object or null
+            objects = [one for one in branches if not isinstance(one, dict) or one.get("type", "object") == "object"]
+            yield from objects if len(objects) == 1 else []
+
+
+def _parts(node: dict[str, JSON]) -> Iterator[Any]:
+    for keyword in _SUBSCHEMAS:
+        found = node.get(keyword)
+        if isinstance(found, dict) and keyword in _SUBSCHEMAS_BY_NAME:
+            found = list(found.values())
+        yield from found if isinstance(found, list) else [found]
 
 
 def _resolve(schema: dict[str, JSON], reference: JSON) -> Any:

@@ -1,5 +1,6 @@
 """One connection of a gRPC client, and the one to the grpcio package that its frames are passed on by."""
 
+import abc
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -60,7 +61,7 @@ class GrpcQuotas:
         self.turns = LoopTurns(_TURNS)
 
 
-class _Side(asyncio.BufferedProtocol):
+class _Side(asyncio.BufferedProtocol, abc.ABC):
     """One side of a connection."""
 
     transport: Any = None
@@ -78,8 +79,9 @@ class _Side(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.receive(bytes(self._buffer[:nbytes]))
 
+    @abc.abstractmethod
     def receive(self, data: bytes) -> None:
-        raise NotImplementedError
+        """Takes what its peer sent."""
 
 
 class GrpcServerConnection(_Side):
