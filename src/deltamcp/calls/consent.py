@@ -6,10 +6,7 @@ from typing import Any
 
 import msgspec
 
-from deltamcp.calls.middleware import (
-    CallNext,
-    FunctionCall,
-)
+from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.request_context import CONSENT_PREFIX, Answers
 from deltamcp.catalog.text.clean_text import json_text
 from deltamcp.errors import InputDeclinedError, ToolError
@@ -17,11 +14,8 @@ from deltamcp.stores.store import Store, StoreError
 from deltamcp.values import JSON, Caller, Era
 
 logger = logging.getLogger("deltamcp")
-
 _ARGUMENTS_CHARS = 1000
 """The number of characters of the arguments that a user sees in the question; it says how many more there are."""
-
-
 _FORM: dict[str, JSON] = {"type": "object", "properties": {}}
 
 

@@ -16,8 +16,6 @@ from deltamcp.wire import jsonrpc
 
 _PART_BYTES = 64
 """What a part takes beside its data."""
-
-
 _TOO_MANY = "Too many parts of unfinished results are in memory for this client; read those first, and try again."
 
 

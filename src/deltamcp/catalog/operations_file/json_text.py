@@ -12,11 +12,7 @@ from msgspec import UNSET, Struct
 from deltamcp.values import JSON
 
 _MAX_NESTING = 128
-
-
 _MAX_INTEGER_DIGITS = 1000
-
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 

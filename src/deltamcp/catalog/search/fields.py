@@ -17,40 +17,20 @@ class _Field(NamedTuple):
 
 
 _NAME_FIELD = _Field(2.5, 0.6, 3)
-
-
 _GROUP_FIELD = _Field(1.5, 0.0, 1)
-
-
 _DESCRIPTION_FIELD = _Field(1.0, 0.6, 10)
-
-
 _PARAMETERS_FIELD = _Field(1.0, 0.5, 4)
-
-
 _NOTES_FIELD = _Field(0.6, 0.5, 12)
-
-
 _SERVICE_FIELDS = (_NAME_FIELD, _GROUP_FIELD, _DESCRIPTION_FIELD)
 """The fields that tell which service a tool belongs to."""
-
-
 _MAX_NOTES_CHARS = 1500
 """Characters of the parameters' descriptions that are indexed; the rest is examples and exceptions."""
-
-
 _MAX_CHOICES = 20
 """Values of an enumeration that are indexed; longer ones list the world's currencies or time zones."""
-
-
 _MAX_FIELD_CHARS = 50_000
 """Characters of a field that are indexed."""
-
-
 _MAX_NODES = 10_000
 """Nodes of a schema that are indexed; published tools have up to 2,000."""
-
-
 _SATURATION = 1.2
 """How soon further repetitions of a word stop adding weight; BM25's k1."""
 
