@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.command_line import PipedRun, run, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import FORKED_PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, PROGRAM, ROOT
 
 EVERYTHING = (str(FORKED_PROGRAM), "serve", str(ROOT / "examples" / "everything.py"))
 
@@ -195,7 +195,7 @@ def test_a_prompt_does_not_go_into_a_redirected_result(place):
 
 def test_an_interrupted_question_ends_with_130_and_no_traceback(place, speak):
     ours, theirs = pty.openpty()
-    command = [str(FORKED_PROGRAM), "call", *speak, *asking(place), "both"]
+    command = [str(PROGRAM), "call", *speak, *asking(place), "both"]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         heard = b""
