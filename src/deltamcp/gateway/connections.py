@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from deltamcp.calls.engine import Engine
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
+from deltamcp.gateway.config import GatewayConfig, UpstreamConfig, entry_fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Computations
@@ -76,18 +76,11 @@ class Connections:
             "computations": self._computations,
             "speak": config.speak,
         }
-        if config.auth is None:
-            if config.resource is not None:
-                raise ConfigurationError(f'{config.name}: a resource is for servers with auth = "oauth".')
+        if fault := entry_fault(config):
+            raise ConfigurationError(f"{config.name}: {fault}.")
+        url, resource = config.entry.get("url"), config.resource
+        if config.auth is None or not isinstance(url, str):
             return Upstream(config.name, config.entry, config.settings, **options)
-        url = config.entry.get("url")
-        if not isinstance(url, str):
-            raise ConfigurationError(f'{config.name}: auth = "oauth" is for servers with a url.')
-        from deltamcp.client.oauth.metadata import covers  # imported late, as most gateways need no login
-
-        resource = config.resource
-        if resource is not None and not covers(resource, url):
-            raise ConfigurationError(f"{config.name}: the resource is an address above the url, such as https://host.")
 
         def make_login(principal: Principal) -> "UserLogin":
             from deltamcp.upstreams.user_login import UserLogin, local_login

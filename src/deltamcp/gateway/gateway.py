@@ -14,12 +14,13 @@ from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.delivery.stored_results import KeptResults
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
+from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, UpstreamConfig
 from deltamcp.gateway.connections import Connections, connection_basis
 from deltamcp.gateway.gateway_catalog import GatewayCatalog
 from deltamcp.gateway.gateway_upstream import GatewayUpstream, wait_for_first_lists
 from deltamcp.gateway.ledger import Ledger
 from deltamcp.gateway.listing_cache import ListingCache
+from deltamcp.gateway.live_configuration import LiveConfiguration
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.quarantine import Quarantine
 from deltamcp.gateway.upstream_status import upstream_figures
@@ -34,10 +35,6 @@ from deltamcp.version import VERSION
 _LOST_ADVICE = "With keep_results = true in its gateway.toml, the gateway keeps results when it is started anew."
 
 
-HELD_KEYS = ("name", "keep_results", "public_url", "login_client_id")
-"""The keys of a configuration that hold as long as the gateway runs: stores, clients and browsers know them."""
-
-
 class Gateway:
     """Fronts other MCP servers. `server` is served as any other server is."""
 
@@ -49,6 +46,7 @@ class Gateway:
         cache_folder: Path | None = None,
         approvals: Approvals | None = None,
         ledger: Ledger | None = None,
+        live: LiveConfiguration | None = None,
     ) -> None:
         """
         Args:
@@ -56,12 +54,13 @@ class Gateway:
             cache_folder: Where to keep what upstreams list; the user's folder for it by default.
             approvals: The definitions that may be offered; by default those that the user approved.
             ledger: Notes what calls and lists cost; the gateway closes it.
+            live: Where the configuration is from, if the gateway shall follow what changes there.
 
         Raises:
             ConfigurationError: two upstreams have the same name, or there can be no connection to one.
         """
         self._config = config = _checked(config)
-        self._ledger = ledger
+        self._ledger, self._live = ledger, live
         self.server = DeltaServer(
             config.name,
             VERSION,
@@ -81,7 +80,7 @@ class Gateway:
         self.upstreams: dict[str, GatewayUpstream] = {}
         """The servers behind it, by name, in the order of the configuration."""
         self._catalog = GatewayCatalog(
-            self.server, config, self.upstreams, approvals, self._quarantine, lambda: self._connections.seal
+            self.server, config, self.upstreams, approvals, self._quarantine, lambda: self._connections.seal, live
         )
         self.upstreams |= {one.name: self._make_upstream(one) for one in config.upstreams}
         self._retired: WeakSet[Upstream] = WeakSet()
@@ -181,7 +180,8 @@ class Gateway:
                     for upstream in self.upstreams.values():
                         upstream.start()
                     await wait_for_first_lists(self.upstreams.values(), self._config.wait_seconds)
-                    yield
+                    async with contextlib.nullcontext() if self._live is None else self._live.followed_by(self):
+                        yield
         finally:
             self._connections.close()
             self._catalog.close()

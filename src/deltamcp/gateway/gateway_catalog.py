@@ -19,6 +19,7 @@ from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway_upstream import GatewayUpstream
 from deltamcp.gateway.item_names import ascii_segment, distinct_segments
 from deltamcp.gateway.listing_cache import StoredContentLines
+from deltamcp.gateway.live_configuration import LiveConfiguration
 from deltamcp.gateway.principal_catalogs import OwnList, OwnOffer, PrincipalCatalogs, SharedOffer, introduce
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.principal_review import PrincipalReviews
@@ -61,11 +62,13 @@ class GatewayCatalog:
         approvals: Approvals,
         quarantine: Quarantine,
         seal: Callable[[], Seal],
+        live: LiveConfiguration | None,
     ) -> None:
         """
         Args:
             upstreams: Those of the gateway, by name, in the order of its configuration; `change` replaces them.
             seal: Returns what encrypts the logins of principals.
+            live: What the status says of the configuration.
         """
         self._server = server
         self._config = config
@@ -74,7 +77,9 @@ class GatewayCatalog:
         self._quarantine = quarantine
         self._seal = seal
         self._claims = ResourceClaims(self.connections, lambda principal: server.engine.catalog.view(principal))
-        self._status = status_resource(self.connections, self._known_to, self._claims.conflicts)
+        self._status = status_resource(
+            self.connections, self._known_to, self._claims.conflicts, None if live is None else live.describe
+        )
         self._unlisted = UnlistedResources(self._claims, self._status)
         self._upstream_items = UpstreamItems(_RESERVED_NAMES, self._claims)
         self._upstream_items.configure(config.has_prefix, config.results)
