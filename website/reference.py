@@ -151,7 +151,7 @@ def _schema_rows(node: Any, above: str) -> Iterator[str]:
     for key in ("oneOf", "anyOf", "allOf", "then", "else"):
         yield from _schema_rows(node.get(key, []), above)
     for key in ("items", "additionalProperties"):
-        yield from _schema_rows(node.get(key, {}), f"{above}*.")
+        yield from _schema_rows(node.get(key), f"{above}*.")
     for value in node.get("patternProperties", {}).values():
         yield from _schema_rows(value, f"{above}*.")
 
