@@ -15,10 +15,10 @@ async def main() -> None:
         names = [tool.name for tool in index]
         assert "list_cities" in names and len(names) >= 10
         lines = "\n".join(f"{tool.name} {tool.summary}" for tool in index)
-        print(f"index: {len(names)} tools, {count_tokens(lines)} tokens")
+        print(f"index: {len(names)} tools in {len(lines)} characters")
 
         [definition] = await client.describe("list_cities")
-        print("one definition:", count_tokens(json.dumps(definition)), "tokens, when it is needed")
+        print(f"one definition, when it is needed: {len(json.dumps(definition))} characters")
         assert "above" in definition["inputSchema"]["properties"]
 
         far = await client.call("distance", start=1, end=101)
@@ -31,7 +31,7 @@ async def main() -> None:
         assert all(city["people"] > 900_000 for city in crowded)
 
         reply = await client.call_tool("list_cities", {}, want=ResultPolicy(max_tokens=200))
-        print("a part:", len(reply.value), "cities of", len(await client.whole(reply)), "which a model reads on in")
+        print(f"a part of {len(await client.whole(reply))} cities, in which a model reads on")
         assert reply.is_part and count_tokens(reply.text) <= 200
 
 
