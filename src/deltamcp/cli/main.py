@@ -67,6 +67,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "dev": Verb("dev", "run a server while you write it, with the MCP Inspector", runs_author_code=True),
         "stats": Verb("audit", "what the gateway saved a model, and what it cost", "set_up_stats"),
         "token": Verb("token", "make a bearer token for a server of yours"),
+        "new": Verb("new", "a small project: a server or a gateway, with a test"),
         "validate": Verb("validate", "check an operations.json and tell every fault in it"),
         "completion": Verb("completion", "a completion script for your shell"),
     }
