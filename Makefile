@@ -54,6 +54,10 @@ docs-serve: .venv/docs-ready
 	@echo "==> The documentation site at http://127.0.0.1:8010"
 	@$(BIN)/python -m website serve
 
+dist: .venv/release-ready
+	@echo "==> Wheel and sdist into dist, and what those who install them do with the interpreters that are here"
+	@$(BIN)/python deploy/release.py
+
 conformance: .venv/ready .tools/ready
 	@echo "==> The official conformance suite against examples/everything.py"
 	@$(BIN)/pytest tests/conformance -rP
@@ -108,6 +112,11 @@ soak: .venv/ready
 .venv/docs-ready: .venv/ready
 	@echo "==> The generator of the site"
 	@$(BIN)/pip install --quiet --group docs
+	@touch $@
+
+.venv/release-ready: .venv/ready
+	@echo "==> What builds and checks a release"
+	@$(BIN)/pip install --quiet --group release
 	@touch $@
 
 .venv/bench-ready: .venv/ready
