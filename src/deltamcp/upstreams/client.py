@@ -17,7 +17,7 @@ from deltamcp.upstreams.state import NEXT, Event, Phase, UpstreamSettings, Upstr
 from deltamcp.values import ANONYMOUS, LOCAL, Principal
 
 if TYPE_CHECKING:
-    from deltamcp.client.client import DeltaClient
+    from deltamcp.client.gateway_client import GatewayClient
     from deltamcp.client.links.process_guard import ProcessGuard
 
 
@@ -81,7 +81,7 @@ class NotReadyError(DeltaError):
 
 
 class UpstreamClient:
-    """Keeps a `DeltaClient` that does not reconnect by itself, and decides when it connects.
+    """Keeps a `GatewayClient` that does not reconnect by itself, and decides when it connects.
 
     The client is one and the same over all connections, because it remembers which protocol the server speaks and what
     is subscribed to.
@@ -99,7 +99,7 @@ class UpstreamClient:
         """
         Args:
             redact: Removes secrets from a text of the server.
-            options: Further options of the `DeltaClient`.
+            options: Further options of the `GatewayClient`.
 
         Raises:
             ConfigurationError: the entry is none of a server.
@@ -110,7 +110,7 @@ class UpstreamClient:
         self._label = parse_target(entry).label
         self._warnings = RepeatedWarnings()
         self._entry, self._options = entry, options
-        self.on_ready: Callable[[DeltaClient], None] = lambda client: None
+        self.on_ready: Callable[[GatewayClient], None] = lambda client: None
         """Called whenever it has become ready."""
         self.life = 0
         """How often it has become ready; what was sent in one life is lost with it."""
@@ -139,10 +139,10 @@ class UpstreamClient:
             self._options["known_protocol"] = protocol
 
     @functools.cached_property
-    def _client(self) -> "DeltaClient":
-        from deltamcp.client.client import DeltaClient  # takes 50 ms, and a gateway lists tools without it
+    def _client(self) -> "GatewayClient":
+        from deltamcp.client.gateway_client import GatewayClient  # takes 50 ms, and a gateway lists tools without it
 
-        return DeltaClient(
+        return GatewayClient(
             self._entry,
             validate=False,
             progressive=False,
@@ -156,7 +156,7 @@ class UpstreamClient:
 
     # Use
 
-    async def ready(self) -> "DeltaClient":
+    async def ready(self) -> "GatewayClient":
         """Returns the client, connected; starts it, or waits for a start under way.
 
         Raises:
