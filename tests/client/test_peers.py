@@ -112,8 +112,8 @@ def make_server() -> DeltaServer:
     @server.tool
     async def steps(ctx: Context) -> str:
         """Tells how far it is."""
-        await ctx.progress(1, 2)
-        await ctx.progress(2, 2)
+        await ctx.report_progress(1, 2)
+        await ctx.report_progress(2, 2)
         return "done"
 
     return server

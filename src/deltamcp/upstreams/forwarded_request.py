@@ -81,7 +81,7 @@ class WaitingCaller:
         await self._messages.relay_log(params, self._context)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        await self._context.progress(progress, total, self._messages.progress(message))
+        await self._context.report_progress(progress, total, self._messages.progress(message))
 
     async def detach(self) -> None:
         await self._context.detach()

@@ -91,9 +91,9 @@ async def _await_task(
         async for one in updates:
             changes += 1
             if one.progress is not None:
-                await context.progress(one.progress, one.total, messages.progress(one.message))
+                await context.report_progress(one.progress, one.total, messages.progress(one.message))
             elif one.message is not None:  # MCP's tasks have words, and no figures
-                await context.progress(changes, None, messages.progress(one.message))
+                await context.report_progress(changes, None, messages.progress(one.message))
     if pending.state.error is not None:
         raise peer_error(pending.state.error)
     if pending.state.result is None:
