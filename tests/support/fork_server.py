@@ -39,6 +39,8 @@ _IMPORTED = (
     "jsonschema_rs",
     "pydantic.dataclasses",
     "rapidfuzz",
+    "encodings.utf_16_be",
+    "rich.console",
     "rich.table",
     "uvicorn.loops.auto",
     "uvicorn.lifespan.off",
@@ -266,6 +268,8 @@ def _wait(pid: int, ended: int) -> None:
 
 
 def _main(forked_program: str, requests: socket.socket, programs: socket.socket) -> None:
+    import pydantic
+
     import deltamcp
     from deltamcp import tokens
     from deltamcp.cli import main
@@ -279,7 +283,8 @@ def _main(forked_program: str, requests: socket.socket, programs: socket.socket)
     for name in _IMPORTED:
         importlib.import_module(name)
     main.make_parser(main.VERBS)
-    tokens.count("é, é")  # makes the tokenizer's tables, for 100 ms; a single character does not
+    pydantic.TypeAdapter(int)  # looks for plugins among the installed packages
+    tokens.count("é, é xqzxqz")  # makes the tokenizer's tables, for 100 ms; the last is no token of a vocabulary
     gc.collect()
     gc.freeze()  # a search for garbage would copy what forked processes share
     start = _serve(requests, programs)
