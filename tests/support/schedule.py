@@ -13,6 +13,7 @@ import math
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -195,10 +196,12 @@ def _become_worker(config: pytest.Config) -> None:
     for plugin in plugins.get_plugins():
         if isinstance(plugin, DurationRecorder):
             plugins.unregister(plugin)
-    capture = plugins.getplugin("capturemanager")
-    if capture is not None:
-        capture.stop_global_capturing()
-        capture.start_global_capturing()
+    capturing: Any = plugins.getplugin("capturemanager")._global_capturing
+    for stream in (capturing.out, capturing.err) if capturing is not None else ():
+        # The streams stay, because modules that are imported by now have them as defaults.
+        if (file := getattr(stream, "tmpfile", None)) is not None and hasattr(stream, "targetfd"):
+            with tempfile.TemporaryFile(buffering=0) as own:
+                os.dup2(own.fileno(), file.fileno())
     factory = config._tmp_path_factory  # type: ignore[attr-defined]
     factory._basetemp = factory.getbasetemp() / f"process-{os.getpid()}"
     factory._basetemp.mkdir(mode=0o700)
