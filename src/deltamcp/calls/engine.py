@@ -10,7 +10,7 @@ import contextlib
 import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from deltamcp.calls.consent import Consents
 from deltamcp.calls.failures import refuse_withheld
@@ -95,6 +95,7 @@ class Engine:
         search: OperationSearch,
         computations: Computations,
         cache_seconds: float,
+        conversation: Literal["process"] | None,
         store: SharedStore,
         state_keys: Sequence[bytes],
         rate_limits: RateLimits | None,
@@ -103,10 +104,12 @@ class Engine:
     ) -> None:
         """
         Args:
+            conversation: "process" if every connection and session is that of one conversation.
             promise_queue: Carries promised calls to workers; without one, every call runs while its client waits.
             pages: Pages of the server itself beside its HTTP endpoint, by their paths: each is made for an
                 `Authenticator`, or None, and is an ASGI application.
         """
+        self._conversation = conversation
         self.catalog = catalog
         self.info = info
         self.limits = limits
@@ -195,7 +198,7 @@ class Engine:
         self._tool_calls.report_savings()
 
     def identify(
-        self, principal: Principal, conversation: str | None = None, address: str = "", opener: str = ""
+        self, principal: Principal, connection: str | None = None, address: str = "", opener: str = ""
     ) -> Caller:
         """Returns the caller of a request, by its principal and the connection, session or address it came by.
 
@@ -204,12 +207,14 @@ class Engine:
         """
         if len(address) > _ADDRESS_CHARS:  # behind a proxy it may be any text
             address = hashlib.sha256(address.encode(errors="surrogatepass")).hexdigest()
+        conversation = connection if self._conversation == "process" else None
         if principal.key == ANONYMOUS.key or principal is LOCAL:
-            account = opener or (f"address {address}" if conversation is None else f"conversation {conversation}")
+            account = opener or (f"address {address}" if connection is None else f"connection {connection}")
             # Other processes that use the same store are the local principal too.
             shares = principal is not LOCAL or not self.store.private
-            return Caller(principal, conversation, shares, account)
-        return Caller(principal, conversation, False, f"principal {principal.key}")
+            return Caller(principal, connection, shares, account, conversation=conversation)
+        account = f"principal {principal.key}"
+        return Caller(principal, connection, False, account, conversation=conversation)
 
     def perform(
         self, ask: EngineAsk, terms: Terms, channel: Channel, request_id: RequestId

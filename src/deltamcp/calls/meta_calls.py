@@ -23,7 +23,7 @@ from deltamcp.errors import MissingScopesError, ToolErrorCode, UsageError
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
 from deltamcp.results.notes import add_notes
-from deltamcp.results.policy import ROOT_KEY, RequestPolicy, parse_root, requested_policy, requested_root
+from deltamcp.results.policy import RequestPolicy, requested_policy, requested_since, take_since
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, Answer, CallTool, Outcome, ToolResult
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _NO_POLICY = RequestPolicy()
-"""The policy of `execute` without fields and root; to check one takes 15 µs."""
+"""The policy of `execute` without fields, grep and since; to check one takes 15 µs."""
 
 
 class MetaCalls:
@@ -102,17 +102,16 @@ class MetaCalls:
                 return await self._execute(meta, ask, request)
 
     async def _discover(self, arguments: dict[str, JSON], request: RequestContext) -> ToolResult:
-        """Lists or searches operations; a caller that sends the root of its last list gets the changes since then."""
-        caller, root = request.terms.caller, requested_root(request.terms.meta)
-        if ROOT_KEY in arguments:
-            arguments = dict(arguments)
-            sent_root = parse_root(arguments.pop(ROOT_KEY))
-            root = root if sent_root is None else sent_root
-        await self._changes.accept_root(root, caller)
-        policy = replace(request.view.resolved_policy, pack_root=root)
+        """Lists or searches operations; a caller that names its last list gets the changes since then."""
+        caller, arguments = request.terms.caller, dict(arguments)
+        since = take_since(arguments)
+        if since is None:
+            since = requested_since(request.terms.meta)
+        await self._changes.accept_since(since, caller)
+        policy = replace(request.view.resolved_policy, since=since)
         source = ResultData(await self._discovery_text(request, arguments))
         origin = _origin(MetaTool.DISCOVER, request)
-        if not policy.may_send_changes:
+        if not policy.deltas and since is None:
             return await self._continuation.first_reply(source, policy, caller, origin)
         given = {name: value for name, value in arguments.items() if value is not None and value != ""}
         call = CallKey(caller, call_digest([MetaTool.DISCOVER.value, given]), origin)
@@ -136,7 +135,7 @@ class MetaCalls:
 
     async def _execute(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
-            operation, params, query, root, repair = await self._parse_execute_arguments(ask.arguments, request)
+            operation, params, query, since, repair = await self._parse_execute_arguments(ask.arguments, request)
         except UsageError as error:
             self._tool_calls.observe_unknown(ask.arguments.get("operation"), request)
             if isinstance(error, UnknownOperationError):
@@ -156,8 +155,8 @@ class MetaCalls:
             twin = request.view.meta_tool_name(MetaTool.EXECUTE_DESTRUCTIVE)
             raise UsageError(f"{operation.id} is declared destructive; use {twin}.")
         note = f"({repair})" if repair else ""
-        asks = bool(query) or root is not None
-        policy = RequestPolicy(fields=query.fields, grep=query.grep, pack_root=root) if asks else _NO_POLICY
+        asks = bool(query) or since is not None
+        policy = RequestPolicy(fields=query.fields, grep=query.grep, since=since) if asks else _NO_POLICY
         override = ResultOverride(policy, note)
         call = CallTool(operation.id, params, ask.inputs, ask.promise)
         if operation.promise_policy != "never" and (promises := self._promise_calls()) is not None:

@@ -15,6 +15,10 @@ from deltamcp.results.content import ResultData
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.values import JSON, RawResult, ResultShape, Surface, Text, ToolResult
 
+_NAMED_ABOVE_BYTES, _NAMED_ABOVE_BYTES_FOR_STRANGERS = 1_000, 3_000
+"""Whole results of meta-tools above this size say their handle: its 8 tokens, or the 20 of one that nobody must guess,
+are 3 % of such a result, and what a repeated call saves by it is nearly all."""
+
 
 class McpDelivery:
     """Delivers results by the policy of the call; without a policy, whole."""
@@ -71,11 +75,20 @@ class McpDelivery:
         if call.is_flat and operation.output_schema is not None:
             # A delta does not match the output schema.
             return await self._continuation.first_reply(source, policy, caller, call.origin, operation.is_valid_output)
-        if policy.may_send_changes:
+        if policy.may_send_changes(caller):
             digest = call_digest([operation.id, call.arguments, policy.fields, policy.grep])
             key = CallKey(caller, digest, call.origin, operation.is_read_only)
             return await self._changes.deliver(source, policy, key, call.started)
-        return await self._continuation.first_reply(source, policy, caller, call.origin)
+        named_above = None
+        if not call.is_flat and policy.deltas is not False:
+            named_above = _NAMED_ABOVE_BYTES_FOR_STRANGERS if caller.shares_handles else _NAMED_ABOVE_BYTES
+        return await self._continuation.first_reply(
+            source, policy, caller, call.origin, named_above=named_above, reason=_no_changes(policy)
+        )
+
+
+def _no_changes(policy: ResolvedPolicy) -> str:
+    return "Results of this operation always come whole. " if policy.deltas is False and policy.since else ""
 
 
 def _name_form(reply: ToolResult, value: Any) -> ToolResult:

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
@@ -78,13 +79,15 @@ class _SentReply(NamedTuple):
 class _Conversation:
     """What the server sent in one conversation."""
 
-    __slots__ = ("account", "counted_bytes", "replies", "rows", "session", "used_at")
+    __slots__ = ("account", "counted_bytes", "replies", "rows", "session", "used_at", "words")
 
     def __init__(self, account: str) -> None:
         self.account = account
         self.replies: OrderedDict[str, _SentReply] = OrderedDict()
         self.rows: dict[str, RowLocation] = {}
         self.session: Session | None = None
+        self.words: frozenset[str] = frozenset()
+        """The words on forms of results that were said."""
         self.used_at = 0.0
         self.counted_bytes = 0
 
@@ -97,6 +100,7 @@ class _Conversation:
         """Forgets everything but which ids symbols had, for these are not used again."""
         self.replies.clear()
         self.rows.clear()
+        self.words = frozenset()
         if self.session is not None:
             self.session = self.session.copy()  # a thread may be using the other one
             self.session.reset()
@@ -172,6 +176,16 @@ class SentResults:
         if conversation is not None:
             conversation.session = session
             self._bound(conversation)
+
+    def unread_words(self, call: CallKey, words: Sequence[str]) -> list[str]:
+        """Returns which of the words on forms of results the conversation has not been told yet."""
+        conversation = self._find(call)
+        return [word for word in words if conversation is None or word not in conversation.words]
+
+    def record_words(self, call: CallKey, words: Iterable[str]) -> None:
+        conversation = self._find_or_open(call)
+        if conversation is not None:
+            conversation.words = conversation.words.union(words)
 
     def lock(self, call: CallKey) -> asyncio.Lock:
         """Returns the caller's lock, for code that reads what the caller was sent and then records more."""

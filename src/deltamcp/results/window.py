@@ -42,6 +42,11 @@ class Window(Struct, frozen=True):
         return self.end if self.end < self.total else None
 
     @property
+    def is_part(self) -> bool:
+        """Whether the window lacks something."""
+        return self.unit != "whole" or bool(self.cuts)
+
+    @property
     def notes(self) -> list[str]:
         """What comes below the text: the note, and the end of a text whose middle is left out."""
         return [part for part in (self.note, self.tail) if part]
@@ -55,6 +60,14 @@ class Note(Protocol):
     """What a reply says below a window."""
 
     def text(self, window: Window) -> str: ...
+
+
+def with_note(window: Window, note: Note) -> Window:
+    """Returns a window with a note, and with the legend of its form in that."""
+    text = note.text(window)
+    if window.legend:
+        text = f"{text[:-1]} {window.legend}]" if text else f"[{window.legend}]"
+    return replace(window, note=text)
 
 
 class Frame(Struct, frozen=True):
@@ -84,10 +97,7 @@ class Frame(Struct, frozen=True):
         return replace(self, policy=replace(self.policy, tables=False))
 
     def add_note(self, window: Window) -> Window:
-        note = self.note.text(window)
-        if window.legend:
-            note = f"{note[:-1]} {window.legend}]" if note else f"[{window.legend}]"
-        return replace(window, note=note)
+        return with_note(window, self.note)
 
     def make_window(
         self, unit: Unit, value: JSON, start: int, end: int, total: int, cuts: tuple[str, ...] = ()
