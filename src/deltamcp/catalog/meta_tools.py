@@ -134,7 +134,7 @@ def _description(meta: MetaTool, policy: ResolvedPolicy, directory: Directory | 
             return "Run one that destroys."
         case MetaTool.CONTINUE:
             passed_on = "" if directory is not None else f' {{"{REFERENCE_KEY}":handle}} as an argument passes it on.'
-            return f"Read on in a cut result, or ask more of one.{passed_on}"
+            return f"Read on in a result, or ask more of one.{passed_on}"
 
 
 def _schema(meta: MetaTool, policy: ResolvedPolicy, is_beside_execute: bool) -> dict[str, JSON]:
