@@ -53,7 +53,7 @@ CHANGES = """\
 
 def test_each_sentence_on_changes_is_true():
     base = [{"id": 1, "n": 1, "url": "u/1"}, {"id": 4}, {"id": 7, "n": 7, "url": "u/7"}]
-    assert delta_words(CHANGES) == [
+    assert [*delta_words(CHANGES)] == [
         "k=v sets only k, no field built from it",
         "-k gone",
         "+row new",

@@ -33,6 +33,7 @@ from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, HeldResults
 from deltamcp.delivery.delta_mcp_delivery import DeltaMcpDelivery
+from deltamcp.delivery.learned_shapes import LearnedShapes
 from deltamcp.delivery.mcp_delivery import McpDelivery, McpLiteDelivery
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.dialects import tasks
@@ -126,11 +127,12 @@ class Engine:
         self.stored_results = stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
         continuation = Continuation(stored, computations)
         changes = ChangeDelivery(stored, continuation, computations)
+        self.learned_shapes = LearnedShapes(computations)
         held = HeldResults()
         deliveries: dict[ResultShape, Delivery] = {
-            ResultShape.MCP: McpDelivery(continuation, changes, held),
+            ResultShape.MCP: McpDelivery(continuation, changes, self.learned_shapes, held),
             ResultShape.DELTA_MCP: DeltaMcpDelivery(stored, continuation, computations, held),
-            ResultShape.MCP_LITE: McpLiteDelivery(continuation, changes, held),
+            ResultShape.MCP_LITE: McpLiteDelivery(continuation, changes, self.learned_shapes, held),
         }
         state = RequestState(Seal(state_keys, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)
@@ -148,6 +150,7 @@ class Engine:
             search,
             continuation,
             changes,
+            self.learned_shapes,
             self._tool_calls,
             computations,
             lambda: self.promise_calls,

@@ -17,6 +17,7 @@ from deltamcp.catalog.meta_tools import RUNNING_META_TOOLS, MetaTool
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import ResultOverride
+from deltamcp.delivery.learned_shapes import LearnedShapes
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.delivery.stored_results import ResultOrigin
 from deltamcp.errors import MissingScopesError, ToolErrorCode, UsageError
@@ -43,6 +44,7 @@ class MetaCalls:
         search: OperationSearch,
         continuation: Continuation,
         changes: ChangeDelivery,
+        shapes: LearnedShapes,
         tool_calls: ToolCalls,
         computations: Computations,
         promise_calls: "Callable[[], PromiseCalls | None]",
@@ -59,6 +61,7 @@ class MetaCalls:
         self._search = search
         self._continuation = continuation
         self._changes = changes
+        self._shapes = shapes
         self._tool_calls = tool_calls
         self._computations = computations
         self._promise_calls = promise_calls
@@ -91,7 +94,7 @@ class MetaCalls:
                 for _ in names:
                     await self._computations.take_turn(caller.account)  # an unknown name takes up to 15 ms
                     found.append(next(finding))
-                text = discovery.schemas_text(request.view, found, detail, notices)
+                text = discovery.schemas_text(request.view, found, detail, self._shapes.of(caller.principal), notices)
                 policy, origin = request.view.resolved_policy, _origin(meta, request)
                 return Answer(await self._continuation.first_reply(ResultData(text), policy, caller, origin))
             case MetaTool.CONTINUE:
@@ -131,7 +134,8 @@ class MetaCalls:
         found = await self._search.find(view, discover.queries, limit, names, caller)
         found = {query: hits[discover.cursor :] for query, hits in found.items()}
         missing = self._search.missing_names(view, discover.queries)
-        return discovery.hits_text(view, found, discover, notices, missing)
+        shapes = self._shapes.of(request.terms.caller.principal)
+        return discovery.hits_text(view, found, discover, shapes, notices, missing)
 
     async def _execute(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:

@@ -25,10 +25,12 @@ from deltamcp.results.changes import (
     SentBefore,
 )
 from deltamcp.results.content import ResultData, json_or_text
+from deltamcp.results.encode import legend_of
 from deltamcp.results.notes import Handle, add_notes, whole_note
 from deltamcp.results.policy import META_KEY, RESET, ResolvedPolicy
 from deltamcp.results.shown_result import PREVIEW_TOKENS, ShownResult, select
 from deltamcp.results.stored_result import StoredHeader, StoredResult
+from deltamcp.results.window import without_words
 from deltamcp.runtime.threads import Computations
 from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Caller, Contents, Manifest, Text, TextResource, ToolResult
@@ -62,6 +64,8 @@ class _Pending(NamedTuple):
     """The result with only the requested fields."""
     result: ComparableResult
     before: SentBefore | None
+    told: frozenset[str]
+    """The words on forms of results that the conversation was told."""
 
     def is_cheaper(self, text: str, share: float, work: Work) -> bool:
         """Whether a text costs less than a share of the whole result, and fits the budget."""
@@ -73,8 +77,9 @@ class _Pending(NamedTuple):
         if cost < share * min(len(self.shown) // _MAX_BYTES_PER_TOKEN, policy.max_tokens):
             return True
         whole = ShownResult(self.shown, policy).whole_window(work)
-        full = policy.max_tokens if whole is None else tokens.count("\n".join(whole.texts), policy.model)
-        return cost < share * full
+        if whole is None:
+            return cost < share * policy.max_tokens
+        return cost < share * tokens.count("\n".join(without_words(whole, self.told).texts), policy.model)
 
 
 class _Base(NamedTuple):
@@ -97,6 +102,8 @@ class ChangeDelivery:
 
     async def accept_since(self, since: str | None, caller: Caller) -> None:
         """Forgets what the server has sent to the caller, if the caller sends a reset because it lost everything."""
+        if since in ("", RESET):
+            self._continuation.told.forget(caller)
         if since == RESET:
             await self._sent.reset(CallKey(caller, "", UNSCOPED))
             if caller.moves:
@@ -124,7 +131,8 @@ class ChangeDelivery:
         call: CallKey,
         since: float,
     ) -> ToolResult:
-        pending = _Pending(call, policy, source, shown, result, await self._sent_before(result, policy, call))
+        before = await self._sent_before(result, policy, call)
+        pending = _Pending(call, policy, source, shown, result, before, self._continuation.told.of(call.caller))
         base = await self._find_base(pending, since)
         if base is None:
             return await self._sent_by_another_call(pending) or await self._reply_whole(pending)
@@ -281,8 +289,9 @@ class ChangeDelivery:
         if delta is None or handle is None:
             return None
         text = changes.changed_text(delta.text, PathToWhole(handle, pending.call.is_safe), roots, pending.policy.since)
-        words = self._sent.unread_words(pending.call, changes.delta_words(delta.text))
-        note = f"[{changes.words_sentence(words)[:-1]}]" if words else ""
+        words = changes.delta_words(delta.text)
+        untold = [word for word in words if word not in pending.told]
+        note = f"[{changes.words_sentence(untold)[:-1]}]" if untold else ""
         explained = f"{text}\n{note}" if note else text
         if not await self._compute(
             pending.call,
@@ -290,7 +299,7 @@ class ChangeDelivery:
         ):
             return None
         await self._record(pending, handle, sent.deltas + 1, delta, sent.is_part)
-        self._sent.record_words(pending.call, words)
+        self._continuation.told.add(pending.call.caller, words)
         reply = _reply(text, "delta", roots, handle, references=delta.references)
         return add_notes(reply, [note] if note else [])
 
@@ -327,7 +336,9 @@ class ChangeDelivery:
             if brief is None:
                 return None
             share = 1.0 if brief.session is None else _MAX_SESSION_SHARE
-            return brief if pending.is_cheaper(brief.text_with_note, share, work) else None
+            untold = [word for word in brief.words if word not in pending.told]
+            explained = f"{brief.text_with_note}\n[{legend_of(untold)}]" if untold else brief.text_with_note
+            return brief if pending.is_cheaper(explained, share, work) else None
 
         brief = await self._compute(pending.call, refer)
         if brief is None:
@@ -338,7 +349,9 @@ class ChangeDelivery:
         await self._record(pending, handle, 0, brief)
         reply = _reply(brief.text, "full", (None, pending.result.root), handle, brief.form, brief.references)
         named = whole_note(handle.name, reason).sentence if pending.policy.since is not None else ""
-        return add_notes(reply, [note for note in (brief.note, named) if note])
+        legend = legend_of([word for word in brief.words if word not in pending.told])
+        self._continuation.told.add(pending.call.caller, brief.words)
+        return add_notes(reply, [note for note in (brief.note, named, f"[{legend}]" if legend else "") if note])
 
     async def _reply_in_full(self, pending: _Pending, reason: str) -> ToolResult:
         policy, call, result = pending.policy, pending.call, pending.result

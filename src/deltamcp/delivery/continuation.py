@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from deltamcp.delivery.sent_results import ToldWords
 from deltamcp.delivery.stored_results import ResultOrigin, ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference
@@ -22,7 +23,7 @@ from deltamcp.results.queries.query import Query, run_query
 from deltamcp.results.shown_result import ShownResult, is_linked, select
 from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
 from deltamcp.results.value_shape import page_sentence
-from deltamcp.results.window import Window, with_note
+from deltamcp.results.window import Window, with_note, without_words
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, Caller, Content, Text, TextResource, ToolResult
 from deltamcp.work import Work, WorkLimitError
@@ -43,6 +44,7 @@ class Continuation:
     def __init__(self, stored: StoredResults, computations: Computations) -> None:
         self._stored = stored
         self._computations = computations
+        self.told = ToldWords()
 
     async def first_reply(
         self,
@@ -78,6 +80,7 @@ class Continuation:
                 stored, _ = await self._stored.store(source.data, caller, origin, part.show_nothing, root)
             if sample:
                 whole = part.with_handle(whole, stored)
+            whole = self._explain(whole, caller)
             return _whole_reply(whole, source, part.keeps_original, stored, says_handle=bool(sample))
 
         async def show_part(handle: Handle | None) -> tuple[StoredHeader, tuple[Window, bool]]:
@@ -91,6 +94,7 @@ class Continuation:
             return part.header(is_part=window.is_part, first=window.next or 0), (window, holds)
 
         handle, (window, holds) = await self._stored.store(source.data, caller, origin, show_part, root)
+        window = self._explain(window, caller)
         content: list[Content] = [Text(window.text)]
         meta = _window_meta(window, "")
         if part.shown.is_outlined:
@@ -152,8 +156,16 @@ class Continuation:
             window = await self._run(caller, lambda work: stored.read_changes(base, read, requested, work))
         else:
             window, path = await self._run(caller, lambda work: stored.read(read, requested, work))
+        window = self._explain(window, caller)
         meta = {META_KEY: {"handle": read.handle, **_window_meta(window, path)}}
         return add_notes(ToolResult([Text(window.text)], meta=meta), window.notes)
+
+    def _explain(self, window: Window, caller: Caller) -> Window:
+        """Returns a window that explains what its conversation was not told yet."""
+        words = window.words
+        window = without_words(window, self.told.of(caller))
+        self.told.add(caller, words)
+        return window
 
     async def resolve_references(self, arguments: dict[str, JSON], caller: Caller, strict: bool) -> dict[str, JSON]:
         """Returns the arguments with every `{"$result": ...}` replaced by the stored value that it names.

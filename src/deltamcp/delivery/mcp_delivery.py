@@ -9,6 +9,7 @@ from deltamcp.catalog.items.operation import Operation
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import DeliveryRequest, HeldResults, PageRequest, convert, refuse_value
+from deltamcp.delivery.learned_shapes import LearnedShapes
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
@@ -23,9 +24,12 @@ are 3 % of such a result, and what a repeated call saves by it is nearly all."""
 class McpDelivery:
     """Delivers results by the policy of the call; without a policy, whole."""
 
-    def __init__(self, continuation: Continuation, changes: ChangeDelivery, held: HeldResults) -> None:
+    def __init__(
+        self, continuation: Continuation, changes: ChangeDelivery, shapes: LearnedShapes, held: HeldResults
+    ) -> None:
         self._continuation = continuation
         self._changes = changes
+        self._shapes = shapes
         self._held = held
 
     def read_page(
@@ -71,6 +75,12 @@ class McpDelivery:
         return _name_form(reply, value) if call.terms.surface is Surface.PROGRESSIVE else reply
 
     async def _deliver_data(self, source: ResultData, policy: ResolvedPolicy, call: DeliveryRequest) -> ToolResult:
+        reply = await self._reply(source, policy, call)
+        if not call.is_flat:  # only meta-tools tell what an operation returns
+            await self._shapes.learn(call.operation, source, call.terms.caller)
+        return reply
+
+    async def _reply(self, source: ResultData, policy: ResolvedPolicy, call: DeliveryRequest) -> ToolResult:
         operation, caller = call.operation, call.terms.caller
         if call.is_flat and operation.output_schema is not None:
             # A delta does not match the output schema.

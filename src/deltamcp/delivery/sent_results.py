@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
@@ -30,6 +30,8 @@ _MAX_BYTES_PER_ACCOUNT = 8 * 1024 * 1024
 _MAX_BYTES_PER_CONVERSATION = 4 * 1024 * 1024
 _CONVERSATION_BYTES, _REPLY_BYTES, _ROW_BYTES = 2_000, 500, 400
 """About how much memory a conversation, the record of a reply and that of a row take."""
+_MAX_TOLD_CONVERSATIONS = 4_000
+"""Conversations of which it is known what words they were told: 300 bytes each, as there are few words."""
 
 
 class CallKey(NamedTuple):
@@ -46,7 +48,7 @@ class CallKey(NamedTuple):
     @property
     def conversation(self) -> tuple[str, str]:
         """The principal and the conversation."""
-        return self.caller.principal.key, self.caller.conversation or ""
+        return _key(self.caller)
 
 
 def call_digest(call: list[JSON]) -> str:
@@ -79,15 +81,13 @@ class _SentReply(NamedTuple):
 class _Conversation:
     """What the server sent in one conversation."""
 
-    __slots__ = ("account", "counted_bytes", "replies", "rows", "session", "used_at", "words")
+    __slots__ = ("account", "counted_bytes", "replies", "rows", "session", "used_at")
 
     def __init__(self, account: str) -> None:
         self.account = account
         self.replies: OrderedDict[str, _SentReply] = OrderedDict()
         self.rows: dict[str, RowLocation] = {}
         self.session: Session | None = None
-        self.words: frozenset[str] = frozenset()
-        """The words on forms of results that were said."""
         self.used_at = 0.0
         self.counted_bytes = 0
 
@@ -100,7 +100,6 @@ class _Conversation:
         """Forgets everything but which ids symbols had, for these are not used again."""
         self.replies.clear()
         self.rows.clear()
-        self.words = frozenset()
         if self.session is not None:
             self.session = self.session.copy()  # a thread may be using the other one
             self.session.reset()
@@ -176,16 +175,6 @@ class SentResults:
         if conversation is not None:
             conversation.session = session
             self._bound(conversation)
-
-    def unread_words(self, call: CallKey, words: Sequence[str]) -> list[str]:
-        """Returns which of the words on forms of results the conversation has not been told yet."""
-        conversation = self._find(call)
-        return [word for word in words if conversation is None or word not in conversation.words]
-
-    def record_words(self, call: CallKey, words: Iterable[str]) -> None:
-        conversation = self._find_or_open(call)
-        if conversation is not None:
-            conversation.words = conversation.words.union(words)
 
     def lock(self, call: CallKey) -> asyncio.Lock:
         """Returns the caller's lock, for code that reads what the caller was sent and then records more."""
@@ -281,6 +270,35 @@ class SentResults:
         self._account_bytes[account] += size
         if not self._account_bytes[account]:
             del self._account_bytes[account]
+
+
+class ToldWords:
+    """Which of the words that explain forms of results each conversation has been told. It is bounded."""
+
+    def __init__(self) -> None:
+        self._words: OrderedDict[tuple[str, str], frozenset[str]] = OrderedDict()  # the last used one comes last
+
+    def of(self, caller: Caller) -> frozenset[str]:
+        """Returns the words that a conversation has been told; none outside a known conversation."""
+        return frozenset() if caller.conversation is None else self._words.get(_key(caller), frozenset())
+
+    def add(self, caller: Caller, words: Iterable[str]) -> None:
+        new = frozenset(words) - self.of(caller)
+        if caller.conversation is None or not new:
+            return
+        self._words[_key(caller)] = self.of(caller) | new
+        self._words.move_to_end(_key(caller))
+        if len(self._words) > _MAX_TOLD_CONVERSATIONS:
+            self._words.popitem(last=False)
+
+    def forget(self, caller: Caller) -> None:
+        """Has the words said again, because the caller may have lost them."""
+        self._words.pop(_key(caller), None)
+
+
+def _key(caller: Caller) -> tuple[str, str]:
+    """Returns the principal and the conversation."""
+    return caller.principal.key, caller.conversation or ""
 
 
 _CLOCK_SECONDS = 1.0

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Caller
 
 CONVERSATION_KEY = "io.github.delta-mcp/conversation"
-"""The key in `_meta` under which a client names the conversation whose model reads the result: a text of its own."""
-_CHATGPT_KEY = "openai/session"
-"""ChatGPT's key for the same: the anonymized id of its conversation."""
-_KEYS = frozenset({CONVERSATION_KEY, _CHATGPT_KEY})
+"""The key in `_meta` under which a client names the conversation whose model reads the result: a text of its own.
+
+Ids that hosts send for other purposes will not do: ChatGPT has one `openai/session` for its model and for its widgets,
+Codex one `threadId` for its model and for scripts, and what those read, the model does not."""
 _LITE_KEY = "conversation_id"
 """The member of MCP-lite's session context that names it."""
 _MAX_CHARS = 256
@@ -25,9 +25,7 @@ guess."""
 
 def in_named_conversation(caller: Caller, meta: Mapping[str, JSON]) -> Caller:
     """Returns the caller in the conversation that a request's `_meta` names; as it is if that names none."""
-    if _KEYS.isdisjoint(meta):
-        return caller
-    return _in_conversation(caller, meta.get(CONVERSATION_KEY, meta.get(_CHATGPT_KEY)))
+    return _in_conversation(caller, meta[CONVERSATION_KEY]) if CONVERSATION_KEY in meta else caller
 
 
 def in_lite_conversation(caller: Caller, meta: Mapping[str, JSON]) -> Caller:

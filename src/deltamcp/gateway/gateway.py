@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -118,6 +119,7 @@ class Gateway:
             results=config.results,
             lifespan=self._run,
             observers=observers if ledger is None else (*observers, ledger),
+            conversation=config.conversation,
         )
         self._logins = {name: one for name, one in self.upstreams.items() if isinstance(one, LoginUpstream)}
         self._principals: PrincipalCatalogs | None = None
@@ -230,6 +232,9 @@ class Gateway:
         server.engine.lifespan.first_modules |= self._first_modules()
         kept = self._kept_results()
         server.engine.stored_results.keep(kept, _LOST_ADVICE if kept is None else "")
+        server.engine.learned_shapes.withhold(lambda name: self.redact(name) == name)
+        if self._config.keep_shapes:
+            server.engine.learned_shapes.keep(self._shapes_path())
         for upstream in self.upstreams.values():
             upstream.open()
         server.engine.add_figures(functools.partial(upstream_figures, self.upstreams.values()))
@@ -282,6 +287,11 @@ class Gateway:
             return None
         identity = msgspec.json.encode([self._config, str(Path.cwd())], order="sorted")
         return KeptResults(identity, self.server.engine.limits)
+
+    def _shapes_path(self) -> Path:
+        """Returns the file with what operations return: one for the same servers in the same working folder."""
+        identity = msgspec.json.encode([[*self.upstreams], str(Path.cwd())])
+        return user_folder("cache") / "shapes" / f"{hashlib.sha256(identity).hexdigest()[:32]}.json"
 
     def _tell_principals_apart(self) -> None:
         """Has each principal see what upstreams list with its own login."""

@@ -152,6 +152,8 @@ class ChangeText(NamedTuple):
     """Pointer to the rows, some of which are references."""
     session: "Session | None" = None
     """The GCF session of the caller after it has read the text."""
+    words: tuple[str, ...] = ()
+    """The words that explain the tables in the text."""
 
     @property
     def text_with_note(self) -> str:
@@ -301,7 +303,7 @@ class ComparableValue(NamedTuple):
         if value is self.value:
             return None
         encoded = encode(value, tables=policy.tables, dictionary=policy.dictionary, model=policy.model, work=work)
-        return ChangeText(encoded.text, encoded.form, SEEN_NOTE, pointer(*self.rows or ()))
+        return ChangeText(encoded.text, encoded.form, SEEN_NOTE, pointer(*self.rows or ()), words=encoded.words)
 
     def pointers_by_digest(self, work: Work) -> dict[str, str]:
         count_encoding(self.value, work)
@@ -377,9 +379,9 @@ _FORMS = tuple(
 """The forms of a delta, and the words that explain them; readers without the words mistook them."""
 
 
-def delta_words(text: str) -> list[str]:
+def delta_words(text: str) -> tuple[str, ...]:
     """Returns the words that explain the forms in the text of a delta; none for GCF, which says itself what it is."""
-    return [] if text.startswith("GCF ") else [words for form, words in _FORMS if form.search(text)]
+    return () if text.startswith("GCF ") else tuple(words for form, words in _FORMS if form.search(text))
 
 
 def words_sentence(words: Sequence[str]) -> str:
