@@ -64,13 +64,13 @@ class LearnedShapes:
                 read_own_file(path, _MAX_FILE_BYTES) or b"", type=tuple[int, dict[str, LearnedShape]]
             )
             kept = found if version == _FORMAT else {}
-        shapes = self._by_owner.setdefault(LOCAL.key, OrderedDict())
+        shapes = self._by_owner.setdefault(LOCAL.owner, OrderedDict())
         for id_, shape in list(kept.items())[:_MAX_SHAPES_EACH]:
             shapes.setdefault(id_, _SeenResults(shape))
 
     def of(self, principal: Principal) -> Mapping[str, LearnedShape]:
         """Returns what a principal's own calls have taught, by the ids of operations."""
-        shapes = self._by_owner.get(principal.key)
+        shapes = self._by_owner.get(principal.owner)
         if not shapes:
             return MappingProxyType({})
         return {id_: seen.shape for id_, seen in shapes.items() if seen.shape is not None}
@@ -80,7 +80,7 @@ class LearnedShapes:
         data = source.data
         if operation.output_schema is not None or len(data) > _MAX_RESULT_BYTES:
             return
-        seen, digest = self._find_or_add(caller.principal.key, operation.id), hash(data)
+        seen, digest = self._find_or_add(caller.principal.owner, operation.id), hash(data)
         if len(seen.digests) >= _LEARNED_RESULTS or digest in seen.digests:
             return
 

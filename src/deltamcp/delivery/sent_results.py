@@ -298,7 +298,7 @@ class ToldWords:
 
 def _key(caller: Caller) -> tuple[str, str]:
     """Returns the principal and the conversation."""
-    return caller.principal.key, caller.conversation or ""
+    return caller.principal.owner, caller.conversation or ""
 
 
 _CLOCK_SECONDS = 1.0

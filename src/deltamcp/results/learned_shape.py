@@ -129,12 +129,16 @@ def _join_shapes(one: LearnedShape, other: LearnedShape) -> LearnedShape:
     members = {**other.members, **one.members}
     for name in one.members.keys() & other.members.keys():
         members[name] = _join_shapes(one.members[name], other.members[name])
-    inner = one.other if other.other is None else other.other if one.other is None else _join_shapes(one.other, other.other)
-    item = one.item if other.item is None else other.item if one.item is None else _join_shapes(one.item, other.item)
+    inner = _join_places(one.other, other.other)
+    item = _join_places(one.item, other.item)
     types = list(dict.fromkeys([*one.types, *other.types]))
     return LearnedShape(
         types, members, inner, item, one.is_list or other.is_list, one.is_object or other.is_object, False, _CONFIRMED
     )
+
+
+def _join_places(one: LearnedShape | None, other: LearnedShape | None) -> LearnedShape | None:
+    return one or other if one is None or other is None else _join_shapes(one, other)
 
 
 def learned_text(shape: LearnedShape, max_tokens: int, model: str | float = "o200k") -> str:
