@@ -165,7 +165,7 @@ async def test_changes_are_sent_by_the_gateway_alone(tmp_path: Path, era: str) -
         return rows
 
     async with over_http(server) as entry:
-        gateway = make_gateway(tmp_path, entry, era)
+        gateway = make_gateway(tmp_path, entry, era, conversation="process")
         async with era_client(gateway.server, "handshake") as client:
             first = await client.result_of("query", operation="shop.orders.list")
             same = await client.result_of("query", operation="shop.orders.list")
