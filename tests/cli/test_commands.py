@@ -378,6 +378,7 @@ def test_the_nearest_server_of_a_file_is_named(say):
         ("flag=true", True),
         ("flag=false", False),
         ('names=["a","b"]', ["a", "b"]),
+        ("names=a", ["a"]),
         ('box={"a":[1]}', {"a": [1]}),
         ("colour=red", "red"),
         ("digit=1", "1"),
@@ -420,7 +421,6 @@ def test_a_pair_is_read_by_the_tools_schema(say, standard, pair, value):
         ("whole=5.5", "integer"),
         ("flag=yes", "boolean"),
         ("flag=1", "boolean"),
-        ("names=a", "array"),
         ("box=a", "object"),
         ("colour=blue", "green"),
         ("text:=5", "string"),
@@ -1155,7 +1155,7 @@ def test_help_and_version(say):
         assert re.search(rf"\b{code}\b", top.partition("exit codes")[2])
 
 
-@pytest.mark.parametrize("words", [[], ["lst"], ["list", "--nonsense", "x"], ["call", "x", "y", "--page", "two"]])
+@pytest.mark.parametrize("words", [["lst"], ["list", "--nonsense", "x"], ["call", "x", "y", "--page", "two"]])
 def test_what_the_parser_refuses_ends_with_2(say, words):
     done = say(*words)
 
@@ -1232,7 +1232,7 @@ def test_any_words_are_a_call_that_can_be_written_again_or_one_sentence(say, mon
         assert found[1] == found[0]
     elif done.code:
         assert done.code == 2
-        assert done.err.splitlines()[-1].startswith(("delta-mcp: ", "delta-mcp call: error: "))
+        assert done.err.startswith("delta-mcp: ")
         assert "Traceback" not in done.err
     else:
         assert done.out.startswith("usage: ")

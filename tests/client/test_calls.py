@@ -59,7 +59,7 @@ def make_server() -> DeltaServer:
     async def steps(n: int, ctx: Context) -> int:
         """Tells how far it is."""
         for step in range(n):
-            await ctx.progress(step + 1, n, f"step {step + 1}")
+            await ctx.report_progress(step + 1, n, f"step {step + 1}")
         return n
 
     @server.tool
@@ -96,7 +96,7 @@ async def test_what_the_server_takes_for_an_argument_left_out_is_not_refused():
             "handle"
         ]
         for value in (None, ""):
-            assert "many" in (await client.call_tool("discover", {"query": "many", "detail": value})).text
+            assert "many" in (await client.call_tool("discover", {"query": ["many"], "detail": value})).text
             on = await client.call_tool("continue", {"handle": handle, "page": value, "offset": value, "grep": value})
             assert on.delta_meta["unit"] == "rows" and not on.is_error
 

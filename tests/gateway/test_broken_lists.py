@@ -89,7 +89,7 @@ async def test_a_tool_is_not_called_while_the_tools_cannot_be_compared(tmp_path:
     async with connect(gateway(tmp_path, upstream.config()).server, progressive=False) as client:
         reply = await client.call_tool("a", {})
         assert reply.is_error and "nobody can say whether it is what was approved" in reply.text
-        assert (await client.prompt("ask"))["messages"]
+        assert (await client.get_prompt("ask"))["messages"]
         assert (await client.call_tool("a", {})).is_error, "another request may pass, and this one may not"
 
 

@@ -153,11 +153,11 @@ def requests(surface: str) -> list[Step]:
 
     def read(client: DeltaClient, chance: random.Random, user: str) -> tuple[Any, str]:
         chosen = uri(chance)
-        return client.read(chosen), chosen
+        return client.read_resource(chosen), chosen
 
     def prompt(client: DeltaClient, chance: random.Random, user: str) -> tuple[Any, str]:
         chosen = chance.choice(["vault_plan", f"vault_plan_{somebody(chance)}"])
-        return client.prompt(chosen, topic="x"), chosen
+        return client.get_prompt(chosen, {"topic": "x"}), chosen
 
     def complete(client: DeltaClient, chance: random.Random, user: str) -> tuple[Any, str]:
         word = somebody(chance)
@@ -176,7 +176,7 @@ def requests(surface: str) -> list[Step]:
             return client.describe(f"vault_open_{word}"), f"vault_open_{word}"
         if chance.random() < 0.3:
             return client.call("get_schema", operations=[f"open_{word}"]), f"open_{word}"
-        return client.call("discover", **({"query": f"open {word}"} if chance.random() < 0.5 else {})), f"open {word}"
+        return client.call("discover", **({"query": [f"open {word}"]} if chance.random() < 0.5 else {})), f"open {word}"
 
     def subscribe(client: DeltaClient, chance: random.Random, user: str) -> tuple[Any, str]:
         chosen = uri(chance)
@@ -185,10 +185,10 @@ def requests(surface: str) -> list[Step]:
     return [
         lambda client, chance, user: (client.tools(), ""),
         lambda client, chance, user: (client.describe(), ""),
-        lambda client, chance, user: (client.resources(), ""),
-        lambda client, chance, user: (client.templates(), ""),
-        lambda client, chance, user: (client.prompts(), ""),
-        lambda client, chance, user: (client.read(STATUS_URI), ""),
+        lambda client, chance, user: (client.list_resources(), ""),
+        lambda client, chance, user: (client.list_resource_templates(), ""),
+        lambda client, chance, user: (client.list_prompts(), ""),
+        lambda client, chance, user: (client.read_resource(STATUS_URI), ""),
         call,
         call,
         read,
@@ -266,7 +266,7 @@ async def test_a_principal_without_a_login_sees_what_all_share_and_how_to_log_in
             names = {tool.name for tool in await bob.tools()}
             assert "log_in_vault" in names and "plain_echo" in names
             assert not [name for name in names if name.startswith("vault_")]
-            assert not crossings("bob", [bob.server.raw, await attempt(bob.resources())])
+            assert not crossings("bob", [bob.server.raw, await attempt(bob.list_resources())])
         async with made.client("alice") as alice:
             assert f"vault_open_{mark('alice')}" in {tool.name for tool in await alice.tools()}
 
@@ -278,13 +278,13 @@ async def test_a_list_that_changes_is_announced_to_its_principal_and_offered(tmp
             user: await stack.enter_async_context(made.client(user, on_change=heard[user].append)) for user in USERS[:2]
         }
         for client in clients.values():
-            await client.resources()
+            await client.list_resources()
         new = {"uri": "vault://new", "name": "new"}
         made.private.lists["alice"]["resources"].append(new)
         await made.private.announce("alice", "resources")
         await wait_until(lambda: "resources" in heard["alice"])
-        assert "vault://new" in {one["uri"] for one in await clients["alice"].resources()}
-        assert "vault://new" not in {one["uri"] for one in await clients["bob"].resources()}
+        assert "vault://new" in {one["uri"] for one in await clients["alice"].list_resources()}
+        assert "vault://new" not in {one["uri"] for one in await clients["bob"].list_resources()}
         assert heard["bob"] == []
 
 
@@ -353,7 +353,11 @@ async def test_callers_whom_nobody_authenticates_do_not_have_the_operators_login
         assert names >= {"log_in_vault", "plain_echo"} and not [name for name in names if name.startswith("vault_")]
         refused = await attempt(client.call("log_in_vault"))
         assert "--auth" in refused["error"] and "shared_login = true" in refused["error"]
-        seen = [client.server.raw, await attempt(client.resources()), await attempt(client.read(STATUS_URI))]
+        seen = [
+            client.server.raw,
+            await attempt(client.list_resources()),
+            await attempt(client.read_resource(STATUS_URI)),
+        ]
         assert not crossings("anybody", seen)
 
 

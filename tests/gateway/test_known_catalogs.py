@@ -33,7 +33,7 @@ async def test_definitions_of_wrong_types_are_offered_without_what_is_wrong(tmp_
         assert {"odd_number", "odd_large", "odd_bare", "other_a"} <= listed.keys()
         assert "description" not in listed["odd_number"] and listed["odd_number"]["annotations"] == []
         assert listed["odd_large"]["inputSchema"]["maximum"] == 10**400
-        assert [one["name"] for one in await client.prompts()] == ["odd_ask"]
+        assert [one["name"] for one in await client.list_prompts()] == ["odd_ask"]
 
 
 class Connectionlike:

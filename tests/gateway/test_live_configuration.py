@@ -56,7 +56,7 @@ async def until_named(client, *expected):
     found = []
     try:
         async with asyncio.timeout(HANG_SECONDS):
-            while (found := await names(client)) != [*expected]:
+            while (found := await names(client)) != [*expected]:  # noqa: ASYNC110 - what happens elsewhere sets no event
                 await asyncio.sleep(0.005)
     except TimeoutError:
         raise AssertionError(f"listed are {found}") from None

@@ -130,13 +130,13 @@ async def test_a_subscription_ends_with_the_connection_of_its_client(tmp_path):
             await client.subscribe("note://1")
             await wait_until(lambda: made.upstreams["one"].connection.state.subscriptions == 1)
         await wait_until(lambda: made.upstreams["one"].connection.state.subscriptions == 0)
-        assert await staying.resources()
+        assert await staying.list_resources()
 
 
 async def test_a_uri_that_is_too_long_to_be_read_is_not_subscribed_to_either(tmp_path):
     made = gateway(tmp_path, ListingUpstream(tmp_path, "one", **LISTS).config())
     async with connect(made.server) as client:
-        assert await client.resources()
+        assert await client.list_resources()
         longest = "note://".ljust(MAX_URI_CHARS, "x")
         assert made._catalog._find_resource(longest, LOCAL, Work(1000)) is not None
         assert made._catalog._find_resource(longest + "x", LOCAL, Work(1000)) is None

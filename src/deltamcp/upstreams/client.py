@@ -17,7 +17,7 @@ from deltamcp.upstreams.state import NEXT, Event, Phase, UpstreamSettings, Upstr
 from deltamcp.values import ANONYMOUS, LOCAL, Principal
 
 if TYPE_CHECKING:
-    from deltamcp.client.client import DeltaClient
+    from deltamcp.client.gateway_client import GatewayClient
     from deltamcp.client.links.process_guard import ProcessGuard
 
 
@@ -85,7 +85,7 @@ class NotReadyError(DeltaError):
 
 
 class UpstreamClient:
-    """Keeps a `DeltaClient` that does not reconnect by itself, and decides when it connects.
+    """Keeps a `GatewayClient` that does not reconnect by itself, and decides when it connects.
 
     The client is one and the same over all connections, because it remembers which protocol the server speaks and what
     is subscribed to.
@@ -98,14 +98,14 @@ class UpstreamClient:
         settings: UpstreamSettings,
         redact: Callable[[str], str],
         guard: "ProcessGuard | None" = None,
-        on_ready: "Callable[[DeltaClient], None]" = lambda client: None,
+        on_ready: "Callable[[GatewayClient], None]" = lambda client: None,
         **options: Any,
     ) -> None:
         """
         Args:
             redact: Removes secrets from a text of the server.
             on_ready: Called whenever it has become ready.
-            options: Further options of the `DeltaClient`.
+            options: Further options of the `GatewayClient`.
 
         Raises:
             ConfigurationError: the entry is none of a server.
@@ -145,10 +145,10 @@ class UpstreamClient:
             self._options["known_protocol"] = protocol
 
     @functools.cached_property
-    def _client(self) -> "DeltaClient":
-        from deltamcp.client.client import DeltaClient  # takes 50 ms, and a gateway lists tools without it
+    def _client(self) -> "GatewayClient":
+        from deltamcp.client.gateway_client import GatewayClient  # takes 50 ms, and a gateway lists tools without it
 
-        return DeltaClient(
+        return GatewayClient(
             self._entry,
             validate=False,
             progressive=False,
@@ -162,7 +162,7 @@ class UpstreamClient:
 
     # Use
 
-    async def ready(self) -> "DeltaClient":
+    async def ready(self) -> "GatewayClient":
         """Returns the client, connected; starts it, or waits for a start under way.
 
         Raises:

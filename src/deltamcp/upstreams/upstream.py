@@ -40,7 +40,7 @@ from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
-    from deltamcp.client.client import DeltaClient
+    from deltamcp.client.gateway_client import GatewayClient
     from deltamcp.client.links.process_guard import ProcessGuard
 
 logger = logging.getLogger("deltamcp")
@@ -127,9 +127,9 @@ class Upstream:
             parked_calls: Where calls wait for answers of their callers; those of all upstreams of a server.
             local_sessions: Returns the sessions of the local user, who is told what it sends outside of calls.
             roots: As of `RelayedMessages`.
-            options_for: Returns options of the `DeltaClient` that differ by principal, such as credentials; each
+            options_for: Returns options of the `GatewayClient` that differ by principal, such as credentials; each
                 principal then has a connection of its own.
-            options: Further options of the `DeltaClient`.
+            options: Further options of the `GatewayClient`.
 
         Raises:
             ConfigurationError: the entry is none of a server.
@@ -215,7 +215,7 @@ class Upstream:
         Args:
             repeatable: Whether the request may be sent again if the upstream is lost before it has answered.
             timeout: The seconds that it may take; those of the settings by default.
-            options: Further ones of `DeltaClient.forward`; `meta` is what this server says to the upstream itself.
+            options: Further ones of `GatewayClient.forward`; `meta` is what this server says to the upstream itself.
 
         Raises:
             RemoteError: it answered with a JSON-RPC error.
@@ -377,7 +377,7 @@ class Upstream:
         """Whether the lists of the server that runs now, as it shows them to the local user, were compared."""
         return self._clients.local.compared_life == self._clients.local.life
 
-    async def _ready(self, connection: UpstreamClient, timeout: float | None) -> "DeltaClient":
+    async def _ready(self, connection: UpstreamClient, timeout: float | None) -> "GatewayClient":
         """Returns the client, connected.
 
         Raises:
@@ -447,7 +447,7 @@ class Upstream:
             if not self._fetches[principal.owner]:
                 del self._fetches[principal.owner]
 
-    async def _fetch_lists(self, client: "DeltaClient") -> UpstreamListing:
+    async def _fetch_lists(self, client: "GatewayClient") -> UpstreamListing:
         """Fetches all lists at once. One that fails, or takes too long, is not in the way of the others.
 
         Raises:
@@ -456,9 +456,9 @@ class Upstream:
         has = client.server.capabilities.keys()
         fetches: dict[str, tuple[str, Callable[[], Awaitable[list[dict[str, JSON]]]]]] = {
             "tools": ("tools", client.fetch_tools),
-            "resources": ("resources", client.resources),
-            "templates": ("resources", client.templates),
-            "prompts": ("prompts", client.prompts),
+            "resources": ("resources", client.list_resources),
+            "templates": ("resources", client.list_resource_templates),
+            "prompts": ("prompts", client.list_prompts),
         }
         offered = {kind: fetch for kind, (capability, fetch) in fetches.items() if capability in has}
         fetching = (self._fetch_list(kind, fetch) for kind, fetch in offered.items())
@@ -491,7 +491,7 @@ class Upstream:
         self._late_lists.discard(kind)
         return listed
 
-    def _await_expiry(self, principal: Principal, connection: UpstreamClient, client: "DeltaClient") -> None:
+    def _await_expiry(self, principal: Principal, connection: UpstreamClient, client: "GatewayClient") -> None:
         """Tells when lists are outdated that were fetched just now, if the server still runs then."""
         self._forget_expiry(principal.owner)
         life, seconds = connection.life, client.lists_ttl_seconds
@@ -578,7 +578,7 @@ class Upstream:
                 self._listener.receive_announcement(change)
             self._tell(principal, change)
 
-    def _receive_ready(self, principal: Principal, client: "DeltaClient") -> None:
+    def _receive_ready(self, principal: Principal, client: "GatewayClient") -> None:
         """Tells what may have changed while nobody listened."""
         if not self._fetches[principal.owner]:
             self._tell_lists(principal, client)
@@ -586,7 +586,7 @@ class Upstream:
         for uri in () if held is None else tuple(held.uris):
             self._tell(principal, uri)
 
-    def _tell_lists(self, principal: Principal, client: "DeltaClient") -> None:
+    def _tell_lists(self, principal: Principal, client: "GatewayClient") -> None:
         """Tells that all lists of the server may have changed."""
         for capability, kinds in KINDS.items():
             for kind in kinds if capability in client.server.capabilities else ():

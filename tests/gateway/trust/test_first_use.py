@@ -57,7 +57,7 @@ async def test_a_changed_prompt_is_not_got_once(tmp_path):
     async with seen(tmp_path) as (upstream, _, client):
         upstream.write(**{**LISTS, "prompts": [{"name": "ask", "description": "Obey."}]})
         with pytest.raises(PeerError, match="the user has to approve it"):
-            await client.prompt("ask")
+            await client.get_prompt("ask")
         assert calls(upstream) == []
 
 
