@@ -63,7 +63,7 @@ async def until_named(client, *expected):
 
 
 async def configuration(client):
-    contents = {one["uri"]: json.loads(one["text"]) for one in await client.read(STATUS_URI)}
+    contents = {one["uri"]: json.loads(one["text"]) for one in await client.read_resource(STATUS_URI)}
     return contents[CONFIGURATION_URI]
 
 
