@@ -209,7 +209,7 @@ class Operation:
         """Whether the server, not the function, takes the root of the result that a caller has."""
         self.query_arguments: tuple[str, ...] = ()
         """The arguments that the server, not the function, takes as a query of the result."""
-        input_schema = options.get("input_schema")
+        input_schema, description = options.get("input_schema"), None
         self._is_listed_elsewhere = definition is not None
         if definition is not None:
             assert function_shape is not None, "the function of another server's tool has a shape of its own"
@@ -223,9 +223,9 @@ class Operation:
             signature = Signature(function, context_type)
             self._bind: Callable[[Mapping[str, JSON]], dict[str, Any]] = signature.bind
             self.function_shape = signature.function_shape
-            input_schema = signature.schema
+            input_schema, description = signature.schema, signature.description
         else:
-            self.function_shape = inspect_function(function, context_type)
+            self.function_shape, description = inspect_function(function, context_type), docstring(function)
             self._bind = functools.partial(
                 _bind_foreign,
                 ForeignSchema(input_schema, is_own=True),
@@ -248,7 +248,7 @@ class Operation:
             )
             self.tool = _renamed_definition(definition, self.name, options)
         else:
-            self._set_own_types(function, by_name, options, input_schema)
+            self._set_own_types(function, by_name, options, input_schema, description)
         self.has_own_summary = bool(options.get("summary"))
         """Whether the author gave the summary."""
         self._summary_source = options.get("summary") or self.tool.get("description") or ""
@@ -257,7 +257,12 @@ class Operation:
         self.parameter_headers  # noqa: B018 - an invalid x-mcp-header is reported at registration
 
     def _set_own_types(
-        self, function: Callable[..., Any], by_name: bool, options: ToolOptions, input_schema: dict[str, JSON]
+        self,
+        function: Callable[..., Any],
+        by_name: bool,
+        options: ToolOptions,
+        input_schema: dict[str, JSON],
+        description: str | None,
     ) -> None:
         has_return_type = not by_name and "return" in getattr(function, "__annotations__", ())
         self._return_annotation = self.function_shape.return_annotation if has_return_type else Any
@@ -266,7 +271,7 @@ class Operation:
             from deltamcp.catalog.items.signature import return_adapter
 
             self._output_type = return_adapter(self.function_shape.return_annotation)
-        self.tool = _tool_definition(self.name, options, docstring(function), input_schema)
+        self.tool = _tool_definition(self.name, options, description, input_schema)
         if self._output_type is not None:
             self.tool["outputSchema"] = self.output_schema
 
