@@ -15,6 +15,9 @@ from deltamcp.results.content import ResultData
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.values import JSON, RawResult, ResultShape, Surface, Text, ToolResult
 
+_WRAPPER_TOKENS = 8
+"""More than `{"result":}` costs in any vocabulary that is counted."""
+
 
 class McpDelivery:
     """Delivers results by the policy of the call; without a policy, whole."""
@@ -38,8 +41,11 @@ class McpDelivery:
             is_plain = call.terms.result_shape is ResultShape.MCP and call.terms.surface is not Surface.PROGRESSIVE
             return value if isinstance(value, RawResult) and is_plain else self._deliver_whole(value, call)
         result = convert(value, operation)
+        if operation.wraps_output:
+            policy = replace(policy, max_tokens=policy.max_tokens - _WRAPPER_TOKENS)
         with self._held.hold(call.terms.caller.account, content.data_size(result)):
-            return await self._deliver_by_policy(result, policy, call)
+            reply = await self._deliver_by_policy(result, policy, call)
+            return _wrap(reply, call) if operation.wraps_output else reply
 
     async def _deliver_by_policy(
         self, result: ResultData | ToolResult, policy: ResolvedPolicy, call: DeliveryRequest
@@ -64,6 +70,8 @@ class McpDelivery:
             )
         except ValueError as error:
             return refuse_value(operation, error)
+        if operation.wraps_output:
+            reply = _wrap(reply, call)
         return _name_form(reply, value) if call.terms.surface is Surface.PROGRESSIVE else reply
 
     async def _deliver_data(self, source: ResultData, policy: ResolvedPolicy, call: DeliveryRequest) -> ToolResult:
@@ -76,6 +84,16 @@ class McpDelivery:
             key = CallKey(caller, digest, call.origin, operation.is_read_only)
             return await self._changes.deliver(source, policy, key, call.started)
         return await self._continuation.first_reply(source, policy, caller, call.origin)
+
+
+def _wrap(reply: ToolResult, call: DeliveryRequest) -> ToolResult:
+    """Returns a reply whose structured content has the value as its only member, as SDKs send what is no object.
+
+    Behind a meta-tool, which promises no structured content, the text is enough.
+    """
+    if reply.structured is UNSET:
+        return reply
+    return replace(reply, structured={"result": reply.structured} if call.is_flat else UNSET)
 
 
 def _name_form(reply: ToolResult, value: Any) -> ToolResult:

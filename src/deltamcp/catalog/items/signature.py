@@ -7,6 +7,7 @@ The model that validates arguments is created at the first call.
 
 import dataclasses
 import functools
+import inspect
 import itertools
 import typing
 import warnings
@@ -321,6 +322,20 @@ def return_adapter(annotation: Any) -> pydantic.TypeAdapter[Any] | None:
     has_fields = issubclass(annotation, pydantic.BaseModel) or dataclasses.is_dataclass(annotation)
     if not has_fields and not is_typeddict(annotation):
         return None
+    try:
+        return pydantic.TypeAdapter(annotation)
+    except pydantic.errors.PydanticUserError as error:
+        raise _no_schema_error("the return type", error) from error
+
+
+def any_return_adapter(annotation: Any) -> pydantic.TypeAdapter[Any]:
+    """Returns the adapter of any return type that JSON can express.
+
+    Raises:
+        ConfigurationError: there is no return type, or it has no JSON Schema.
+    """
+    if annotation in (Any, None, type(None), inspect.Parameter.empty):
+        raise ConfigurationError("output_schema=True needs the type that the function returns; annotate it.")
     try:
         return pydantic.TypeAdapter(annotation)
     except pydantic.errors.PydanticUserError as error:
