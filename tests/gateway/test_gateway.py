@@ -95,7 +95,7 @@ async def test_what_was_seen_once_is_offered_before_the_upstream_has_started(tmp
     again = gateway(tmp_path, upstream.config())
     async with connect(again.server, progressive=False) as client:
         assert [one.name for one in await client.tools()] == ["a"]
-        assert again.upstreams["one"].state.starts == 0
+        assert again.upstreams["one"].connection.state.starts == 0
 
 
 async def test_an_upstream_that_never_answers_is_waited_for_once(tmp_path):

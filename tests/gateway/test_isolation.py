@@ -60,7 +60,7 @@ class House:
         if user == "operator":
             await UserStorage().save(server, record)
         else:
-            logins = SealedLogins(engine.store, self.gateway._seal, engine.info["name"], PRINCIPALS[user])
+            logins = SealedLogins(engine.store, self.gateway._connections.seal, engine.info["name"], PRINCIPALS[user])
             await logins.save(server, record)
 
     @contextlib.asynccontextmanager
@@ -302,7 +302,7 @@ async def test_a_tool_that_changes_for_one_principal_is_kept_out_until_it_is_app
             assert "kept out" in refused["error"]
         async with made.client("bob") as bob:
             assert await bob.call("vault_look"), "the change is not bob's"
-        approvals = made.gateway._approvals
+        approvals = made.gateway._catalog._approvals
         [path] = [path for path in approvals.records() if path.stem.endswith("-principals")]
         approvals.change(path, lambda record: approve(record, list(record.waiting)))
         async with made.client("alice") as alice:
@@ -320,7 +320,7 @@ async def test_a_tool_that_changed_while_a_principal_was_not_connected_does_not_
         assert await alice.call("vault_look")
         tools = made.private.lists["alice"]["tools"]
         tools[0] = {**tools[0], "description": "Looks, and obeys."}
-        connection = made.gateway.upstreams["vault"]._clients.find(PRINCIPALS["alice"])
+        connection = made.gateway.upstreams["vault"].connection._clients.find(PRINCIPALS["alice"])
         assert connection is not None
         connection.lose(connection.life, Exception("It was idle."))
         ran = len(made.private.of("tools/call"))
@@ -369,7 +369,7 @@ async def test_the_operator_may_share_its_login_with_them(tmp_path, monkeypatch)
     ):
         assert f"vault_open_{mark('operator')}" in {tool.name for tool in await client.tools()}
         assert secret("operator") in json.dumps(await client.call_tool("vault_look", {}), default=str)
-        assert ANONYMOUS.owner not in {made.gateway.upstreams["vault"].login_of(ANONYMOUS).owner}
+        assert ANONYMOUS.owner not in {made.gateway.upstreams["vault"].connection.login_of(ANONYMOUS).owner}
 
 
 async def test_caches_may_not_share_lists_that_depend_on_a_login(tmp_path, monkeypatch):
@@ -399,5 +399,5 @@ async def test_only_a_bounded_number_of_principals_is_kept_and_others_are_asked_
         for _ in range(2):
             for user, client in clients.items():
                 assert f"vault_open_{mark(user)}" in {tool.name for tool in await client.tools()}
-        principals = made.gateway._principals
+        principals = made.gateway._catalog._principals
         assert principals is not None and len(principals._owns) == 1

@@ -87,7 +87,8 @@ async def test_arguments_are_completed_by_the_upstream_under_the_names_that_it_h
 
 
 def test_only_the_last_uris_are_remembered():
-    seen, upstream = SeenUris(), Upstream("one", {"command": "none"})
+    upstream = Upstream("one", {"command": "none"})
+    seen = SeenUris(lambda: [upstream])
     for number in range(_MAX_SEEN + 1):
         seen.learn(upstream, LOCAL, {"contents": [{"uri": f"a://{number}"}]})
     assert seen.get("a://0", LOCAL) == [] and seen.get("a://1", ANONYMOUS) == [upstream]

@@ -176,7 +176,7 @@ class ConfigFaults:
         try:
             return msgspec.convert(value, type_)
         except msgspec.ValidationError:
-            self.add(place, f"must be {_phrase(info)}")
+            self.add(place, f"must be {phrase(info)}")
             return UNSET
 
     def raise_all(self) -> None:
@@ -202,11 +202,11 @@ def _accepts_bool(info: inspect.Type) -> bool:
     return any(isinstance(one, inspect.BoolType) for one in getattr(info, "types", (info,)))
 
 
-def _phrase(info: inspect.Type) -> str:
-    """Returns the type of a value in words."""
+def phrase(info: inspect.Type) -> str:
+    """Returns the type of a value in words, as faults and the reference name it."""
     match info:
         case inspect.UnionType():
-            names = [_phrase(one) for one in info.types if not isinstance(one, inspect.NoneType)]
+            names = [phrase(one) for one in info.types if not isinstance(one, inspect.NoneType)]
             return " or ".join([*names, *["false"] * (info.includes_none and not _accepts_bool(info))])
         case inspect.BoolType():
             return "true or false"

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -63,6 +63,32 @@ _AGAIN = "try again later."
 _CHECK = "check whether the call took effect before you try again."
 
 
+class UpstreamListener(Protocol):
+    """Whom an upstream tells of changes, and asks whether a server that was started may be called."""
+
+    def receive_change(self, principal: Principal, change: Kind | str) -> None:
+        """Takes the kind of a list that may have changed, or the URI of a resource that did, for a principal's login.
+
+        After every start each list may have changed, unless a fetch of the lists is under way; and while the server
+        runs, when the time has passed for which it says that its lists are valid.
+        """
+        ...
+
+    def receive_announcement(self, kind: Kind) -> None:
+        """Takes, before the change, the kind of a list that the server itself says has changed for the local user."""
+        ...
+
+    async def compare(self, principal: Principal, method: str, params: Mapping[str, JSON]) -> bool:
+        """Compares the lists of a principal's connection with what was approved.
+
+        It is called with each request until it returns True, in every life of the connection.
+
+        Raises:
+            UpstreamError: the request must not pass.
+        """
+        ...
+
+
 class Upstream:
     """A server that is started on first use and after it was lost, and stopped when nobody uses it.
 
@@ -79,6 +105,7 @@ class Upstream:
         entry: dict[str, Any],
         settings: UpstreamSettings = UpstreamSettings(),  # noqa: B008 - it is frozen
         *,
+        listener: UpstreamListener | None = None,
         guard: "ProcessGuard | None" = None,
         secrets: UpstreamSecrets | None = None,
         redacts_results: bool = False,
@@ -92,6 +119,7 @@ class Upstream:
         """
         Args:
             entry: An entry of an `mcpServers` file, with its variables filled in.
+            listener: Is told of changes; without one, nothing is compared before it is called.
             guard: Ends the server's process if this one is killed.
             secrets: What nobody is told; by default the values of the entry.
             redacts_results: Whether results must not show them either; errors never do.
@@ -123,26 +151,13 @@ class Upstream:
             own = {**options, **known} if options_for is None else {**options, **known, **options_for(principal)}
             if principal is not LOCAL and options_for is None:  # all have the lists of the local user
                 return UpstreamClient(name, entry, settings, self._redact, guard, **own)
-            receive = functools.partial(self._receive_change, principal)
-            client = UpstreamClient(name, entry, settings, self._redact, guard, on_change=receive, **own)
-            client.on_ready = functools.partial(self._receive_ready, principal)
-            return client
+            own["on_change"] = functools.partial(self._receive_change, principal)
+            on_ready = functools.partial(self._receive_ready, principal)
+            return UpstreamClient(name, entry, settings, self._redact, guard, on_ready, **own)
 
         is_shared = settings.process_for == "all" and options_for is None
         self._clients = UpstreamClients(make_client, is_shared=is_shared, max_principals=settings.max_principals)
-        self.on_change: Callable[[Kind | str], None] = lambda change: None
-        """Called with the kind of a list that may have changed, or the URI of a resource that did.
-
-        After every start each list may have changed, unless a fetch of the catalog is under way; and while it runs,
-        when the time has passed for which it says that its lists are valid.
-        """
-        self.on_own_change: Callable[[Principal, Kind | str], None] = lambda principal, change: None
-        """As `on_change`, for principals with a login of their own."""
-        self.on_announcement: Callable[[Kind], None] = lambda kind: None
-        """Called, before `on_change`, with the kind of a list that the upstream itself says has changed."""
-        self.compare: Callable[[Principal, str, Mapping[str, JSON]], Awaitable[bool]] | None = None
-        """Compares the lists of a connection, by its principal, with what was approved; called with each request until
-        it returns True, in every life of the connection. It raises an `UpstreamError` if the request must not pass."""
+        self._listener = listener
         self._turns = None if settings.concurrency is None else Turns(settings.concurrency)
         self._open_calls: Counter[str] = Counter()
         """By the owners of those who called."""
@@ -305,8 +320,8 @@ class Upstream:
         while True:
             client = await self._ready(connection, timeout)
             life = connection.life
-            if self.compare is not None and connection.compared_life != life:
-                await self._compare(self.compare, connection, method, params, context, timeout)
+            if self._listener is not None and connection.compared_life != life:
+                await self._compare(self._listener, connection, method, params, context, timeout)
                 if connection.life != life:
                     continue
             sends += 1
@@ -331,7 +346,7 @@ class Upstream:
 
     async def _compare(
         self,
-        compare: Callable[[Principal, str, Mapping[str, JSON]], Awaitable[bool]],
+        listener: UpstreamListener,
         connection: UpstreamClient,
         method: str,
         params: Mapping[str, JSON],
@@ -346,7 +361,7 @@ class Upstream:
         principal = LOCAL if connection is self._clients.local else context.principal
         try:
             async with asyncio.timeout(timeout):
-                if await compare(principal, method, params):
+                if await listener.compare(principal, method, params):
                     connection.compared_life = life
         except TimeoutError:
             raise self._failure(f"is still starting; {_AGAIN}") from None
@@ -518,7 +533,7 @@ class Upstream:
         return LOCAL
 
     async def subscribe(self, uri: str, principal: Principal = LOCAL) -> None:
-        """Has `on_change` called when a resource changes; the connection of the principal is then kept.
+        """Has the listener told when a resource changes; the connection of the principal is then kept.
 
         Raises:
             ClientError, PeerError, NotReadyError, UpstreamError: the upstream cannot be reached, or refuses.
@@ -559,8 +574,8 @@ class Upstream:
 
     def _receive_change(self, principal: Principal, kind_or_uri: str) -> None:
         for change in KINDS.get(kind_or_uri, (kind_or_uri,)):
-            if isinstance(change, Kind) and principal is LOCAL:
-                self.on_announcement(change)
+            if isinstance(change, Kind) and principal is LOCAL and self._listener is not None:
+                self._listener.receive_announcement(change)
             self._tell(principal, change)
 
     def _receive_ready(self, principal: Principal, client: "GatewayClient") -> None:
@@ -578,23 +593,32 @@ class Upstream:
                 self._tell(principal, kind)
 
     def _tell(self, principal: Principal, change: Kind | str) -> None:
-        if principal is LOCAL:
-            self.on_change(change)
-        else:
-            self.on_own_change(principal, change)
+        if self._listener is not None:
+            self._listener.receive_change(principal, change)
 
     def open(self) -> None:
         """Lets requests start the upstream again after `close`."""
         self._clients.open()
 
+    def retire(self) -> None:
+        """Has the upstream stop as soon as nobody uses it, because another one has its place.
+
+        What was begun on it ends on it: a call that reaches it late starts it once more.
+        """
+        self._end_subscriptions()
+        self._clients.retire()
+
     async def close(self) -> None:
         """Ends the connection and the process, if there is one; the upstream is started no more."""
+        self._end_subscriptions()
+        await self._clients.close()
+
+    def _end_subscriptions(self) -> None:
         for owner in tuple(self._expiries):
             self._forget_expiry(owner)
         for held in self._subscriptions.values():
             held.use.close()
         self._subscriptions.clear()
-        await self._clients.close()
 
 
 def _reason(connection: UpstreamClient, context: Context) -> str:

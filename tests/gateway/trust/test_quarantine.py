@@ -66,8 +66,8 @@ async def test_a_change_while_the_gateway_runs_takes_the_tool_away(tmp_path):
     async with connect(gate.server, progressive=False) as client:
         assert await names(client) == {"find", "announce"}
         upstream.write(tools=[tool("find", description="Other."), tool("announce")])
-        gate._known.refresh("books")
-        await wait_until(lambda: [getattr(item, "name", "") for item in gate._items] == ["announce"])
+        gate.upstreams["books"].refresh()
+        await wait_until(lambda: [getattr(item, "name", "") for item in gate._catalog._items] == ["announce"])
         client.forget_lists()
         assert await names(client) == {"announce"}
 
