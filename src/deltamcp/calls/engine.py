@@ -21,6 +21,7 @@ from deltamcp.calls.middleware import ServerHooks
 from deltamcp.calls.observers import CallLog, CallObserver, DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.rate_limits import RateBuckets, RateLimits
+from deltamcp.calls.relayed_questions import RelayedQuestions
 from deltamcp.calls.request_context import RequestContext, RequestState
 from deltamcp.calls.resources import Prompts, Resources
 from deltamcp.calls.server_items import Capabilities
@@ -132,10 +133,20 @@ class Engine:
         }
         state = RequestState(Seal(state_keys, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)
+        relayed = RelayedQuestions(store, info["name"], limits.input_seconds)
         states = StateStore(store, info["name"], limits)
         runner = FunctionRunner(hooks, state, Seal(state_keys, limits.session_idle_seconds), states, limits)
         self._tool_calls = ToolCalls(
-            runner, state, consents, continuation, changes, deliveries, (CallLog(), *hooks.observers), self.rates, held
+            runner,
+            state,
+            consents,
+            relayed,
+            continuation,
+            changes,
+            deliveries,
+            (CallLog(), *hooks.observers),
+            self.rates,
+            held,
         )
         self.make_seal = functools.partial(Seal, state_keys)
         """Makes what encrypts with the server's state keys; its argument is the seconds for which that is valid."""

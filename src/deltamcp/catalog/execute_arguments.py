@@ -14,7 +14,7 @@ from deltamcp.catalog.view import View
 from deltamcp.errors import UsageError
 from deltamcp.results.policy import ROOT_KEY, parse_root
 from deltamcp.results.queries.query import Query, parse_query
-from deltamcp.values import JSON
+from deltamcp.values import ANSWERS_KEY, JSON
 from deltamcp.wire.codecs import JSON_CODEC
 from deltamcp.wire.message_bounds import MessageBoundError
 
@@ -67,7 +67,10 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
     query = _take_query(operation, remaining)
     is_own_parameter = ROOT_KEY in operation.parameter_names and not operation.takes_root
     held_root = None if is_own_parameter or ROOT_KEY not in remaining else parse_root(remaining.pop(ROOT_KEY))
+    answers = remaining.pop(ANSWERS_KEY, None)
     params = _take_params(operation, remaining, repairs)
+    if answers is not None:
+        params = {**params, ANSWERS_KEY: answers}
     if remaining:
         params = _add_stray_params(operation, remaining, params, repairs)
     return ExecuteArguments(operation, params, query, held_root, " ".join(repairs))
