@@ -193,7 +193,7 @@ class Terms(Struct, frozen=True, gc=False):
     surface: Surface | None = None
     """The surface that the client negotiated; None leaves the choice to the server."""
     result_shape: ResultShape = ResultShape.MCP
-    relays_questions: bool = False
+    asks_through_model: bool = False
     """Whether questions to the user become results that ask the model to pass them on."""
 
 

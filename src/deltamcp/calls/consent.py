@@ -67,7 +67,7 @@ class Consent:
             InputDeclinedError: the user declined.
         """
         terms = call.context.terms
-        is_in_rounds = terms.era is Era.MODERN or terms.relays_questions
+        is_in_rounds = terms.era is Era.MODERN or terms.asks_through_model
         if not is_in_rounds and not call.context.can("elicitation"):
             raise ToolError(f"{call.name} runs only with the user's consent, and this client cannot ask for it.")
         arguments = msgspec.json.encode(call.arguments, order="deterministic")

@@ -18,10 +18,10 @@ from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.meta_calls import MetaCalls
 from deltamcp.calls.middleware import ServerHooks
+from deltamcp.calls.model_questions import ModelQuestions
 from deltamcp.calls.observers import CallLog, CallObserver, DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.rate_limits import RateBuckets, RateLimits
-from deltamcp.calls.relayed_questions import RelayedQuestions
 from deltamcp.calls.request_context import RequestContext, RequestState
 from deltamcp.calls.resources import Prompts, Resources
 from deltamcp.calls.server_items import Capabilities
@@ -133,14 +133,14 @@ class Engine:
         }
         state = RequestState(Seal(state_keys, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)
-        relayed = RelayedQuestions(store, info["name"], limits.input_seconds)
+        model_questions = ModelQuestions(store, info["name"], limits.input_seconds)
         states = StateStore(store, info["name"], limits)
         runner = FunctionRunner(hooks, state, Seal(state_keys, limits.session_idle_seconds), states, limits)
         self._tool_calls = ToolCalls(
             runner,
             state,
             consents,
-            relayed,
+            model_questions,
             continuation,
             changes,
             deliveries,

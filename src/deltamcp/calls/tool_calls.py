@@ -13,9 +13,9 @@ from deltamcp.calls.consent import Consent, Consents
 from deltamcp.calls.failures import crash_result, is_cancelled, missing_capability, missing_scopes, remote_failure
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.middleware import Origin
+from deltamcp.calls.model_questions import ModelQuestions, can_model_ask, may_ask_through_model
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.rate_limits import RateBuckets
-from deltamcp.calls.relayed_questions import RelayedQuestions, can_be_relayed, may_relay
 from deltamcp.calls.request_context import CONSENT_PREFIX, Answers, RequestContext, RequestState
 from deltamcp.calls.upstream_rate_limit import original_rate_limit_result, rate_limit_result
 from deltamcp.catalog.items.operation import Operation
@@ -133,7 +133,7 @@ class ToolCalls:
         runner: FunctionRunner,
         state: RequestState,
         consents: Consents,
-        relayed: RelayedQuestions,
+        model_questions: ModelQuestions,
         continuation: Continuation,
         changes: ChangeDelivery,
         deliveries: Mapping[ResultShape, Delivery],
@@ -144,7 +144,7 @@ class ToolCalls:
         self._runner = runner
         self._state = state
         self._consents = consents
-        self._relayed = relayed
+        self._model_questions = model_questions
         self._continuation = continuation
         self._changes = changes
         self._deliveries = deliveries
@@ -169,8 +169,12 @@ class ToolCalls:
         observations = _observe(operation, ask, request, active) if active or operation.origin is not None else ()
         outcome: Outcome | None = None
         try:
-            if not operation.is_direct and request.promise is None and may_relay(request.terms, override is not None):
-                request.terms = replace(request.terms, relays_questions=True)
+            if (
+                not operation.is_direct
+                and request.promise is None
+                and may_ask_through_model(request.terms, override is not None)
+            ):
+                request.terms = replace(request.terms, asks_through_model=True)
                 taken = await self._take_answers(operation, ask, request)
                 if not isinstance(taken, CallTool):
                     outcome = taken
@@ -204,8 +208,8 @@ class ToolCalls:
                 outcome = Answer(result)
             except BaseException as error:
                 outcome = self._map_error(error, call)
-                if isinstance(outcome, InputRequired) and request.terms.relays_questions:
-                    outcome = await self._relay(outcome, operation, ask, request, override is not None)
+                if isinstance(outcome, InputRequired) and request.terms.asks_through_model:
+                    outcome = await self._ask_through_model(outcome, operation, ask, request, override is not None)
             return outcome
         finally:
             for observation in reversed(observations):
@@ -214,20 +218,22 @@ class ToolCalls:
     async def _take_answers(self, operation: Operation, ask: CallTool, request: RequestContext) -> CallTool | Outcome:
         """Returns the call with the answers among its arguments; or its outcome, if they cannot be used."""
         try:
-            return await self._relayed.take_answers(ask, operation, request.terms.caller)
+            return await self._model_questions.take_answers(ask, operation, request.terms.caller)
         except UsageError as error:
             return Answer(server_error(str(error), ToolErrorCode.INVALID_PARAMS))
         except StoreError as error:
             return Answer(crash_result(f"The tool {ask.name}", error))
 
-    async def _relay(
+    async def _ask_through_model(
         self, required: InputRequired, operation: Operation, ask: CallTool, request: RequestContext, is_meta: bool
     ) -> Outcome:
         """Returns the outcome of a call that asks what its client cannot: a result for the model."""
-        if not can_be_relayed(required):
+        if not can_model_ask(required):
             return required
         try:
-            return Answer(await self._relayed.ask_model(required, ask, operation, request.terms.caller, is_meta))
+            return Answer(
+                await self._model_questions.ask_model(required, ask, operation, request.terms.caller, is_meta)
+            )
         except StoreError as error:
             return Answer(crash_result(f"The tool {ask.name}", error))
 
@@ -319,7 +325,7 @@ class ToolCalls:
         answers = (
             promise.answers
             if promise is not None
-            else self._state.read_answers(ask.inputs, terms.caller, key, asks_again=is_lite or terms.relays_questions)
+            else self._state.read_answers(ask.inputs, terms.caller, key, asks_again=is_lite or terms.asks_through_model)
         )
         if isinstance(answers, Failure):
             return answers

@@ -39,7 +39,7 @@ _MESSAGE_CHARS = 2000
 _TICKET_BYTES = 9
 
 
-def may_relay(terms: Terms, is_meta: bool) -> bool:
+def may_ask_through_model(terms: Terms, is_meta: bool) -> bool:
     """Whether questions of a call become a tool result: where the protocol has no other way to refuse a call for them.
 
     MCP 2026-07-28, "Capability Negotiation": a direct call is refused with the capability that it needs. That of a
@@ -50,7 +50,7 @@ def may_relay(terms: Terms, is_meta: bool) -> bool:
     return is_meta or terms.era is Era.HANDSHAKE
 
 
-class RelayedQuestions:
+class ModelQuestions:
     """The questions that models were asked to pass on, in the store that replicas share."""
 
     def __init__(self, store: Store, server: str, seconds: float) -> None:
@@ -119,7 +119,7 @@ class RelayedQuestions:
         return f"questions of {self._server} to {caller.principal.owner}"
 
 
-def can_be_relayed(required: InputRequired) -> bool:
+def can_model_ask(required: InputRequired) -> bool:
     """Whether a model can ask all of these questions: they are forms, and not for the client itself."""
     requests = required.requests.values()
     return bool(requests) and all(

@@ -113,7 +113,7 @@ async def test_forms_are_asked_in_rounds_and_what_does_not_fit_is_asked_again():
     server, ran = _server()
     async with connect(server, speak="handshake", validate=False) as client:
         asked = await client.call_tool("rename_post", {"id": 7})
-        assert "Which name?" in asked.text and "name: str, count: int" in asked.text
+        assert "Which name?" in asked.text and "(name, count:int)" in asked.text
         incomplete = await client.call_tool("rename_post", {"id": 7, **_with(_answers(asked), {"name": "Emma"})})
         wrong = await client.call_tool("rename_post", {"id": 7, **_with(_answers(incomplete), {"count": "many"})})
         assert "does not fit the form" in wrong.text
