@@ -83,7 +83,7 @@ class SharedSessions(SessionDirectory):
         self._records = SessionRecords(replica.store, replica.server, limits.session_idle_seconds)
         self._listening: dict[str, ChangeStream] = {}
         """The GET streams by session."""
-        self._model_questions: dict[str, set[RelayedStream]] = {}
+        self._relayed: dict[str, set[RelayedStream]] = {}
         """The streams of other replicas that clients resumed here, by session."""
         self._tasks: set[asyncio.Task[None]] = set()
         replica.add_receiver(self._receive)
@@ -144,7 +144,7 @@ class SharedSessions(SessionDirectory):
         self._live.forget(opened)
         if opened.id in self._listening:
             self._listening[opened.id].end()
-        for stream in self._model_questions.get(opened.id, ()):
+        for stream in self._relayed.get(opened.id, ()):
             stream.end()
 
     async def run(self) -> None:
@@ -274,12 +274,12 @@ class SharedSessions(SessionDirectory):
         if resumed is not None:
             return FollowedStream(*resumed, primed=is_primed(opened))
         try:
-            relayed = None if last_event is None else await self._ask_through_model(opened, last_event)
+            relayed = None if last_event is None else await self._relay(opened, last_event)
             return relayed or await self._listen_to_changes(opened, last_event)
         except StoreError as error:
             return _unavailable(error)
 
-    async def _ask_through_model(self, opened: HttpSession, last_event: str) -> FollowedStream | None:
+    async def _relay(self, opened: HttpSession, last_event: str) -> FollowedStream | None:
         """Returns the stream of another replica that a client resumes here; None if there is none."""
         event = read_event_id(last_event)
         if event is None or is_change_event(last_event):
@@ -293,15 +293,15 @@ class SharedSessions(SessionDirectory):
         stream = RelayedStream(id_, opened.id, number, self._copies, error)
         if not await stream.exists():
             return None
-        self._model_questions.setdefault(opened.id, set()).add(stream)
+        self._relayed.setdefault(opened.id, set()).add(stream)
         stream.start()
 
         def leave() -> None:
             stream.stop()
-            streams = self._model_questions[opened.id]
+            streams = self._relayed[opened.id]
             streams.discard(stream)
             if not streams:
-                del self._model_questions[opened.id]
+                del self._relayed[opened.id]
 
         return FollowedStream(stream, number, primed=is_primed(opened), close=stream.end, on_leave=leave)
 
