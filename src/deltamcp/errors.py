@@ -132,8 +132,8 @@ class NoConversationError(ToolError):
 
     def __init__(self) -> None:
         super().__init__(
-            "This needs the state of a conversation, and the request belongs to none: use a session (MCP up to "
-            "2025-11-25, or stdio)."
+            "This needs the state of a conversation, and the request belongs to none: the client can open a session, "
+            'or name a conversation in _meta, under "io.github.delta-mcp/conversation".'
         )
 
 

@@ -122,3 +122,17 @@ async def test_a_call_behind_a_promise_has_the_state_of_its_conversation():
         pending = await client.start("later")
         await pending.result()
         assert await client.call("show") == {"later": True}
+
+
+async def test_a_request_that_stands_alone_may_name_its_conversation():
+    def named(name: str) -> dict[str, Any]:
+        return {"name": "count", "arguments": {}, "_meta": {"io.github.delta-mcp/conversation": name}}
+
+    async with serve_http(_server()) as url, connect(url, speak="modern") as client:
+        counts = [
+            (await client.request("tools/call", named(name)))["content"][0]["text"]
+            for name in ("the first conversation", "the first conversation", "the second conversation")
+        ]
+        guessable = await client.request("tools/call", named("short"))
+    assert counts == ["1", "2", "1"]
+    assert guessable["isError"], "callers that nobody authenticates could guess it"
