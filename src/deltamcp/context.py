@@ -393,7 +393,7 @@ class Context:
         try:
             return Elicited("accept", read_form(schema, elicited.content))
         except InputDeclinedError as misfit:
-            if self.terms.result_shape is not ResultShape.MCP_LITE:
+            if self.terms.result_shape is not ResultShape.MCP_LITE and not self.terms.asks_through_model:
                 raise
             # A model may have written the answer. MCP's clients answer a key of a task once, so they are not asked.
             raise InputPending({name: elicitation(f"{message} {misfit}", schema)}) from None
@@ -445,7 +445,7 @@ class Context:
             InputDeclinedError: the client cannot be asked one of the questions.
         """
         questions = {key: adapt_question(question, self.terms) for key, question in questions.items()}
-        if self.runs_again_with_answers:
+        if self.runs_again_with_answers or self._asks_model(questions):
             missing = {key: question for key, question in questions.items() if key not in self._answers}
             if missing:
                 raise InputPending(missing)
@@ -455,6 +455,15 @@ class Context:
                 *(self._channel.request(question.method, question.params) for question in questions.values())
             )
         return dict(zip(questions, answers, strict=True))
+
+    def _asks_model(self, questions: Mapping[str, InputRequest]) -> bool:
+        """Whether the model is asked to pass the questions on; the client itself is asked for what is its own."""
+        if not self.terms.asks_through_model:
+            return False
+        methods = {question.method for question in questions.values()}
+        if "elicitation/create" in methods and len(methods) > 1:
+            raise MissingCapabilityError("elicitation")
+        return "elicitation/create" in methods
 
     def _question_name(self, key: str | None, method: str) -> str:
         """Returns the key of the next question, by its number if the author gave it none."""
@@ -476,6 +485,8 @@ def adapt_question(question: InputRequest, terms: Terms) -> InputRequest:
     """
     capability = CAPABILITY[question.method]
     declared = terms.capabilities.get(capability)
+    if declared is None and terms.asks_through_model and question.params.get("mode") == "form":
+        return question
     if declared is None:
         raise MissingCapabilityError(capability)
     mode = question.params.get("mode")

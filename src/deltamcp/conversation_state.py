@@ -18,9 +18,10 @@ _MAX_ATTEMPTS = 100
 
 
 def conversation_digest(caller: Caller) -> str | None:
-    """Returns what stands for a caller's conversation, and reveals no session id; None if it names none.
+    """Returns what stands for a caller's conversation, and reveals no session id; None if there is none.
 
-    Two principals never share a conversation, also where they name it alike.
+    That is the one that the request names, else its connection or session. Two principals never share one, also where
+    they name it alike.
     """
     conversation = caller.conversation or caller.connection
     if conversation is None:

@@ -132,8 +132,8 @@ class NoConversationError(ToolError):
 
     def __init__(self) -> None:
         super().__init__(
-            "This needs the state of a conversation, and the request belongs to none: use a session (MCP up to "
-            "2025-11-25, or stdio)."
+            "This needs the state of a conversation, and the request belongs to none: the client can open a session, "
+            'or name a conversation in _meta, under "io.github.delta-mcp/conversation".'
         )
 
 
@@ -147,6 +147,7 @@ class ToolErrorCode(enum.StrEnum):
     PROMISE_EXPIRED = "PROMISE_EXPIRED"
     CANCELLED = "CANCELLED"
     DECLINED = "DECLINED"
+    INPUT_REQUIRED = "INPUT_REQUIRED"
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
     RESULT_TOO_LARGE = "RESULT_TOO_LARGE"
     RESULT_TOO_DEEP = "RESULT_TOO_DEEP"

@@ -310,7 +310,8 @@ class DeltaServer:
         def register(function: F) -> F:
             with registration(function, "server.tool({})", may_yield=True):
                 for schema in (options.get("input_schema"), options.get("output_schema")):
-                    _check_schema(schema)
+                    if schema is not True:  # taken from the return type
+                        _check_schema(schema)
                 operation = Operation(function, Context, **options)
                 self.items.add(operation)
             warn_of_cut_summaries([operation])

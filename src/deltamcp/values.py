@@ -196,6 +196,8 @@ class Terms(Struct, frozen=True, gc=False):
     surface: Surface | None = None
     """The surface that the client negotiated; None leaves the choice to the server."""
     result_shape: ResultShape = ResultShape.MCP
+    asks_through_model: bool = False
+    """Whether questions to the user become results that ask the model to pass them on."""
 
 
 SERVER_KEY = "io.modelcontextprotocol/serverInfo"
@@ -219,6 +221,8 @@ class Inputs(Struct, frozen=True):
 
 
 NO_INPUTS = Inputs()
+ANSWERS_KEY = "$answers"
+"""The argument in which a model passes on a user's answers; it has the form of `$result`, which no tool's own has."""
 
 
 class PromiseWish(Struct, frozen=True):

@@ -1,6 +1,7 @@
 """State of a conversation: shared by its calls at every replica, by no other conversation and no other principal."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -29,14 +30,14 @@ def _server(**options) -> DeltaServer:
         return value
 
     @server.tool
-    async def show(ctx: Context) -> dict:
+    async def show(ctx: Context) -> dict[str, object]:
         """Shows the state."""
         return await ctx.state.all()
 
     @server.tool
     def count(ctx: Context) -> int:
         """Counts its calls, in a thread."""
-        return ctx.wait(ctx.state.update("calls", lambda calls: calls + 1, 0))
+        return int(ctx.wait(ctx.state.update("calls", lambda calls: calls + 1, 0)))
 
     return server
 
@@ -45,7 +46,7 @@ def _caller(conversation: str | None, principal: Principal = LOCAL) -> Caller:
     return Caller(principal, conversation, account=principal.key)
 
 
-def _value(result) -> object:
+def _value(result) -> Any:
     assert not result.is_error, result.content[0].text
     return msgspec.json.decode(result.content[0].text)
 
@@ -103,7 +104,7 @@ async def test_no_concurrent_change_is_lost():
 async def test_state_is_bounded_and_what_does_not_fit_changes_nothing():
     server, caller = _server(limits=Limits(state_bytes=100)), _caller("c")
     await call_as(server, caller, "put", name="small", value="x" * 50)
-    refused = await call_as(server, caller, "put", name="large", value="x" * 50)
+    refused: Any = await call_as(server, caller, "put", name="large", value="x" * 50)
     assert refused.is_error and refused.content[0].text == "The state of a conversation may have 100 bytes as JSON."
     assert _value(await call_as(server, caller, "show")) == {"small": "x" * 50}
 
@@ -121,3 +122,17 @@ async def test_a_call_behind_a_promise_has_the_state_of_its_conversation():
         pending = await client.start("later")
         await pending.result()
         assert await client.call("show") == {"later": True}
+
+
+async def test_a_request_that_stands_alone_may_name_its_conversation():
+    def named(name: str) -> dict[str, Any]:
+        return {"name": "count", "arguments": {}, "_meta": {"io.github.delta-mcp/conversation": name}}
+
+    async with serve_http(_server()) as url, connect(url, speak="modern") as client:
+        counts = [
+            (await client.request("tools/call", named(name)))["content"][0]["text"]
+            for name in ("the first conversation", "the first conversation", "the second conversation")
+        ]
+        guessable = await client.request("tools/call", named("short"))
+    assert counts == ["1", "2", "1"]
+    assert guessable["isError"], "callers that nobody authenticates could guess it"

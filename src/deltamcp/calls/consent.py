@@ -66,8 +66,9 @@ class Consent:
             ToolError: the client cannot ask its user, or its consent cannot be used.
             InputDeclinedError: the user declined.
         """
-        era = call.context.terms.era
-        if era is Era.HANDSHAKE and not call.context.can("elicitation"):
+        terms = call.context.terms
+        is_in_rounds = terms.era is Era.MODERN or terms.asks_through_model
+        if not is_in_rounds and not call.context.can("elicitation"):
             raise ToolError(f"{call.name} runs only with the user's consent, and this client cannot ask for it.")
         arguments = msgspec.json.encode(call.arguments, order="deterministic")
         # A middleware may run the rest twice, with other arguments each time; each run needs a consent of its own.
@@ -75,7 +76,7 @@ class Consent:
         answer = await call.context.elicit(f"Run {call.name} with {_arguments_text(call.arguments)}?", _FORM, key=key)
         if not answer.accepted:
             raise InputDeclinedError(f"The user declined to run {call.name}.")
-        if era is Era.MODERN and key not in self._used:
+        if is_in_rounds and key not in self._used:
             await self._consents.use(call.name, self._answers, key, call.context.terms.caller)
             self._used.add(key)
         return await call_next(call)

@@ -18,6 +18,7 @@ from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.meta_calls import MetaCalls
 from deltamcp.calls.middleware import ServerHooks
+from deltamcp.calls.model_questions import ModelQuestions
 from deltamcp.calls.observers import CallLog, CallObserver, DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.rate_limits import RateBuckets, RateLimits
@@ -137,10 +138,20 @@ class Engine:
         }
         state = RequestState(Seal(state_keys, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)
+        model_questions = ModelQuestions(store, info["name"], limits.input_seconds)
         states = StateStore(store, info["name"], limits)
         runner = FunctionRunner(hooks, state, Seal(state_keys, limits.session_idle_seconds), states, limits)
         self._tool_calls = ToolCalls(
-            runner, state, consents, continuation, changes, deliveries, (CallLog(), *hooks.observers), self.rates, held
+            runner,
+            state,
+            consents,
+            model_questions,
+            continuation,
+            changes,
+            deliveries,
+            (CallLog(), *hooks.observers),
+            self.rates,
+            held,
         )
         self.make_seal = functools.partial(Seal, state_keys)
         """Makes what encrypts with the server's state keys; its argument is the seconds for which that is valid."""

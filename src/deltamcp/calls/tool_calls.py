@@ -13,6 +13,7 @@ from deltamcp.calls.consent import Consent, Consents
 from deltamcp.calls.failures import crash_result, is_cancelled, missing_capability, missing_scopes, remote_failure
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.middleware import Origin
+from deltamcp.calls.model_questions import ModelQuestions, can_model_ask, may_ask_through_model
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.rate_limits import RateBuckets
 from deltamcp.calls.request_context import CONSENT_PREFIX, Answers, RequestContext, RequestState
@@ -59,6 +60,7 @@ from deltamcp.values import (
     Era,
     ErrorInfo,
     Failure,
+    InputRequired,
     Outcome,
     RawResult,
     ResultShape,
@@ -131,6 +133,7 @@ class ToolCalls:
         runner: FunctionRunner,
         state: RequestState,
         consents: Consents,
+        model_questions: ModelQuestions,
         continuation: Continuation,
         changes: ChangeDelivery,
         deliveries: Mapping[ResultShape, Delivery],
@@ -141,6 +144,7 @@ class ToolCalls:
         self._runner = runner
         self._state = state
         self._consents = consents
+        self._model_questions = model_questions
         self._continuation = continuation
         self._changes = changes
         self._deliveries = deliveries
@@ -165,6 +169,17 @@ class ToolCalls:
         observations = _observe(operation, ask, request, active) if active or operation.origin is not None else ()
         outcome: Outcome | None = None
         try:
+            if (
+                not operation.is_direct
+                and request.promise is None
+                and may_ask_through_model(request.terms, override is not None)
+            ):
+                request.terms = replace(request.terms, asks_through_model=True)
+                taken = await self._take_answers(operation, ask, request)
+                if not isinstance(taken, CallTool):
+                    outcome = taken
+                    return outcome
+                ask = taken
             call = await self._prepare(operation, ask, request, override)
             if not isinstance(call, PreparedCall):
                 outcome = call
@@ -193,10 +208,34 @@ class ToolCalls:
                 outcome = Answer(result)
             except BaseException as error:
                 outcome = self._map_error(error, call)
+                if isinstance(outcome, InputRequired) and request.terms.asks_through_model:
+                    outcome = await self._ask_through_model(outcome, operation, ask, request, override is not None)
             return outcome
         finally:
             for observation in reversed(observations):
                 observation.finish(outcome)
+
+    async def _take_answers(self, operation: Operation, ask: CallTool, request: RequestContext) -> CallTool | Outcome:
+        """Returns the call with the answers among its arguments; or its outcome, if they cannot be used."""
+        try:
+            return await self._model_questions.take_answers(ask, operation, request.terms.caller)
+        except UsageError as error:
+            return Answer(server_error(str(error), ToolErrorCode.INVALID_PARAMS))
+        except StoreError as error:
+            return Answer(crash_result(f"The tool {ask.name}", error))
+
+    async def _ask_through_model(
+        self, required: InputRequired, operation: Operation, ask: CallTool, request: RequestContext, is_meta: bool
+    ) -> Outcome:
+        """Returns the outcome of a call that asks what its client cannot: a result for the model."""
+        if not can_model_ask(required):
+            return required
+        try:
+            return Answer(
+                await self._model_questions.ask_model(required, ask, operation, request.terms.caller, is_meta)
+            )
+        except StoreError as error:
+            return Answer(crash_result(f"The tool {ask.name}", error))
 
     async def check(
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
@@ -286,7 +325,7 @@ class ToolCalls:
         answers = (
             promise.answers
             if promise is not None
-            else self._state.read_answers(ask.inputs, terms.caller, key, asks_again=is_lite)
+            else self._state.read_answers(ask.inputs, terms.caller, key, asks_again=is_lite or terms.asks_through_model)
         )
         if isinstance(answers, Failure):
             return answers

@@ -14,7 +14,7 @@ from deltamcp.catalog.view import View
 from deltamcp.errors import UsageError
 from deltamcp.results.policy import take_since
 from deltamcp.results.queries.query import Query, parse_query
-from deltamcp.values import JSON
+from deltamcp.values import ANSWERS_KEY, JSON
 from deltamcp.wire.codecs import JSON_CODEC
 from deltamcp.wire.message_bounds import MessageBoundError
 
@@ -66,7 +66,10 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
         raise UnknownOperationError(name)
     query = _take_query(operation, remaining)
     since = take_since(remaining, _stray_names(operation, remaining.get("params")))
+    answers = remaining.pop(ANSWERS_KEY, None)
     params = _take_params(operation, remaining, repairs)
+    if answers is not None:
+        params = {**params, ANSWERS_KEY: answers}
     if remaining:
         params = _add_stray_params(operation, remaining, params, repairs)
     return ExecuteArguments(operation, params, query, since, " ".join(repairs))

@@ -16,6 +16,8 @@ from deltamcp.results.content import ResultData
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.values import JSON, RawResult, ResultShape, Surface, Text, ToolResult
 
+_WRAPPER_TOKENS = 8
+"""More than `{"result":}` costs in any vocabulary that is counted."""
 _NAMED_ABOVE_BYTES, _NAMED_ABOVE_BYTES_FOR_STRANGERS = 1_000, 3_000
 """Whole results of meta-tools above this size say their handle: its 8 tokens, or the 20 of one that nobody must guess,
 are 3 % of such a result, and what a repeated call saves by it is nearly all."""
@@ -46,8 +48,11 @@ class McpDelivery:
             is_plain = call.terms.result_shape is ResultShape.MCP and call.terms.surface is not Surface.PROGRESSIVE
             return value if isinstance(value, RawResult) and is_plain else self._deliver_whole(value, call)
         result = convert(value, operation)
+        if operation.wraps_output:
+            policy = replace(policy, max_tokens=policy.max_tokens - _WRAPPER_TOKENS)
         with self._held.hold(call.terms.caller.account, content.data_size(result)):
-            return await self._deliver_by_policy(result, policy, call)
+            reply = await self._deliver_by_policy(result, policy, call)
+            return _wrap(reply, call) if operation.wraps_output else reply
 
     async def _deliver_by_policy(
         self, result: ResultData | ToolResult, policy: ResolvedPolicy, call: DeliveryRequest
@@ -72,6 +77,8 @@ class McpDelivery:
             )
         except ValueError as error:
             return refuse_value(operation, error)
+        if operation.wraps_output:
+            reply = _wrap(reply, call)
         return _name_form(reply, value) if call.terms.surface is Surface.PROGRESSIVE else reply
 
     async def _deliver_data(self, source: ResultData, policy: ResolvedPolicy, call: DeliveryRequest) -> ToolResult:
@@ -99,6 +106,16 @@ class McpDelivery:
 
 def _no_changes(policy: ResolvedPolicy) -> str:
     return "Results of this operation always come whole. " if policy.deltas is False and policy.since else ""
+
+
+def _wrap(reply: ToolResult, call: DeliveryRequest) -> ToolResult:
+    """Returns a reply whose structured content has the value as its only member, as SDKs send what is no object.
+
+    Behind a meta-tool, which promises no structured content, the text is enough.
+    """
+    if reply.structured is UNSET:
+        return reply
+    return replace(reply, structured={"result": reply.structured} if call.is_flat else UNSET)
 
 
 def _name_form(reply: ToolResult, value: Any) -> ToolResult:

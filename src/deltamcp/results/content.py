@@ -132,7 +132,8 @@ def convert_return_value(value: Any, structured: Callable[[Any], JSON] | None) -
         return parse_tool_result(value.fields)
     if structured is not None:
         value = structured(value)
-        return ResultData(jsonrpc.encode_finite(value), value, value)
+        data = jsonrpc.encode_finite(value)
+        return ResultData(_make_text(value).text if isinstance(value, str) else data, value, value)
     if isinstance(value, str):
         return ResultData(_make_text(value).text)
     if value is None:

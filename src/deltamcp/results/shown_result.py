@@ -7,7 +7,7 @@ smallest. The caller of this module has chosen a handle, and stores the whole re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from deltamcp import tokens
@@ -79,7 +79,8 @@ class ShownResult(Struct, frozen=True):
             policy = replace(policy, max_tokens=min(policy.max_tokens, policy.preview_above))
         frame = Frame(policy, note, work, structured=self.is_structured)
         if isinstance(data, str):
-            window = frame.add_note(Window("whole", 0, 1, 1, data, form="text"))
+            value = data if frame.structured else UNSET
+            window = frame.add_note(Window("whole", 0, 1, 1, data, form="text", value=value))
         elif (
             not self._has_more_rows(work)
             and self._may_fit(data, frame)

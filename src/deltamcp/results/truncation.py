@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from deltamcp.results import document
@@ -76,7 +76,9 @@ def text_window(text: str, begin: int, unit: Unit, frame: Frame, tail: float = 0
         tail_start = (
             max(end, find_tail_start(text, len(text) - tail_chars)) if tail_chars and chars < rest else len(text)
         )
-        window = Window(unit, begin, end, len(text), text[begin:end], tail=text[tail_start:], form="text")
+        shown = text[begin:end]
+        value = shown if frame.structured and unit == "characters" else UNSET
+        window = Window(unit, begin, end, len(text), shown, tail=text[tail_start:], form="text", value=value)
         windows[chars] = frame.add_note(window)
         return frame.cost(windows[chars])
 
@@ -101,7 +103,8 @@ def _extend_by_lines(text: str, window: Window, frame: Frame) -> Window:
 
     def cost(lines: int) -> int:
         shown = text[window.start : ends[lines]]
-        windows[lines] = frame.add_note(replace(window, end=ends[lines], text=shown))
+        value = UNSET if window.value is UNSET else shown
+        windows[lines] = frame.add_note(replace(window, end=ends[lines], text=shown, value=value))
         return frame.cost(windows[lines])
 
     return windows[find_largest(len(ends) - 1, 1, cost, budget) or 0]

@@ -118,7 +118,10 @@ class ForwardedRequest:
     async def perform(self, parked_calls: ParkedCalls) -> RawResult:
         if self._client.server.era is Era.MODERN:
             return await self._perform_in_rounds()
-        if self._context.runs_again_with_answers:
+        terms = self._context.terms
+        # What a server asks of the client itself, meanwhile, waits for no other request of the caller.
+        relays = terms.asks_through_model and terms.capabilities.keys().isdisjoint(("sampling", "roots"))
+        if self._context.runs_again_with_answers or relays:
             return await self._perform_parked(parked_calls)
         deadline = None if self._timeout is None else Deadline(self._timeout)
         return await self._send(self._params, WaitingCaller(self._context, deadline, self._messages), deadline)
@@ -164,7 +167,8 @@ class ForwardedRequest:
             if "requestState" in result.fields:
                 memo["state"] = result.fields["requestState"]
             # A client may send answers with its first request; those that did not do are not sent again.
-            if memo["requests"] and context.runs_again_with_answers and has_answered:
+            runs_again = context.runs_again_with_answers or context.terms.asks_through_model
+            if memo["requests"] and runs_again and has_answered:
                 raise InputPending(_relayed_questions(memo["requests"], context.terms, self._messages), memo)
             sent, has_answered = {**self._params, **await self._answer(memo)}, True
         raise UpstreamError(f"The server asked for input {_MAX_ROUNDS} times in a row.")
@@ -290,6 +294,8 @@ def _relayed_capabilities(terms: Terms, offered: Mapping[str, JSON]) -> dict[str
     extensions = kept.get("extensions")
     if isinstance(extensions, dict) and not _OWN_EXTENSIONS.isdisjoint(extensions):
         kept["extensions"] = {key: value for key, value in extensions.items() if key not in _OWN_EXTENSIONS}
+    if terms.asks_through_model:
+        kept["elicitation"] = {"form": {}}
     if tasks.is_declared(offered.get("extensions")):
         kept["extensions"] = {**kept.get("extensions", {}), tasks.EXTENSION: {}}
     return kept

@@ -13,7 +13,7 @@ from deltamcp.catalog.items.function_shape import FunctionShape, inspect_functio
 from deltamcp.catalog.items.registration import check_options, docstring, function_name, omit_empty
 from deltamcp.catalog.schema import param_headers
 from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError
-from deltamcp.catalog.schema.json_schema import ForeignSchema
+from deltamcp.catalog.schema.json_schema import ForeignSchema, describes_object, wrapper_schema
 from deltamcp.catalog.text import parameter_text, prose
 from deltamcp.catalog.text.clean_text import clean
 from deltamcp.errors import ConfigurationError
@@ -73,7 +73,10 @@ class ToolOptions(TypedDict, total=False):
     """Seconds."""
     input_schema: dict[str, JSON]
     """Replaces the schema from the signature: the function gets the arguments as one dict, validated against this."""
-    output_schema: dict[str, JSON]
+    output_schema: dict[str, JSON] | Literal[True]
+    """The schema of the result, which is then sent as `structuredContent`, too; True takes it from the return type.
+    What is no object, such as a list, is sent as `{"result": ...}`. By default only types with named fields have one.
+    """
     examples: list[dict[str, JSON]]
     """Arguments of valid calls, shown with the exact schema."""
     keywords: list[str]
@@ -141,6 +144,7 @@ class Operation:
         "timeout",
         "tool",
         "type",
+        "wraps_output",
     )
 
     def __init__(
@@ -210,8 +214,10 @@ class Operation:
         """Whether the server, not the function, takes the root of the result that a caller has."""
         self.query_arguments: tuple[str, ...] = ()
         """The arguments that the server, not the function, takes as a query of the result."""
-        input_schema = options.get("input_schema")
+        input_schema, description = options.get("input_schema"), None
         self._is_listed_elsewhere = definition is not None
+        self.wraps_output = False
+        """Whether structured content has the value as the member `result`, because it must be an object."""
         if definition is not None:
             assert function_shape is not None, "the function of another server's tool has a shape of its own"
             self.function_shape = function_shape
@@ -224,9 +230,9 @@ class Operation:
             signature = Signature(function, context_type)
             self._bind: Callable[[Mapping[str, JSON]], dict[str, Any]] = signature.bind
             self.function_shape = signature.function_shape
-            input_schema = signature.schema
+            input_schema, description = signature.schema, signature.description
         else:
-            self.function_shape = inspect_function(function, context_type)
+            self.function_shape, description = inspect_function(function, context_type), docstring(function)
             self._bind = functools.partial(
                 _bind_foreign,
                 ForeignSchema(input_schema, is_own=True),
@@ -249,7 +255,7 @@ class Operation:
             )
             self.tool = _renamed_definition(definition, self.name, options)
         else:
-            self._set_own_types(function, by_name, options, input_schema)
+            self._set_own_types(function, by_name, options, input_schema, description)
         self.has_own_summary = bool(options.get("summary"))
         """Whether the author gave the summary."""
         self._summary_source = options.get("summary") or self.tool.get("description") or ""
@@ -258,18 +264,26 @@ class Operation:
         self.parameter_headers  # noqa: B018 - an invalid x-mcp-header is reported at registration
 
     def _set_own_types(
-        self, function: Callable[..., Any], by_name: bool, options: ToolOptions, input_schema: dict[str, JSON]
+        self,
+        function: Callable[..., Any],
+        by_name: bool,
+        options: ToolOptions,
+        input_schema: dict[str, JSON],
+        description: str | None,
     ) -> None:
         has_return_type = not by_name and "return" in getattr(function, "__annotations__", ())
         self._return_annotation = self.function_shape.return_annotation if has_return_type else Any
-        self._output_type = options.get("output_schema")
+        given = options.get("output_schema")
+        self._output_type = None if given is True else given
         if self._output_type is None and not by_name:
-            from deltamcp.catalog.items.signature import return_adapter
+            from deltamcp.catalog.items.signature import any_return_adapter, return_adapter
 
-            self._output_type = return_adapter(self.function_shape.return_annotation)
-        self.tool = _tool_definition(self.name, options, docstring(function), input_schema)
-        if self._output_type is not None:
-            self.tool["outputSchema"] = self.output_schema
+            find_adapter = any_return_adapter if given is True else return_adapter
+            self._output_type = find_adapter(self.function_shape.return_annotation)
+        self.tool = _tool_definition(self.name, options, description, input_schema)
+        if self.output_schema is not None:
+            self.wraps_output = not describes_object(self.output_schema)
+            self.tool["outputSchema"] = wrapper_schema(self.output_schema) if self.wraps_output else self.output_schema
 
     def with_name(self, name: str, id_: str, policy: ResultPolicy | None) -> "Operation":
         """Returns the same operation with another name and id; `policy` fills in what its own leaves open."""
@@ -428,6 +442,7 @@ class Operation:
 
     @functools.cached_property
     def output_schema(self) -> dict[str, JSON] | None:
+        """The schema of the value that the function returns; None if the operation promises no structured content."""
         if self._output_type is None or isinstance(self._output_type, dict):
             return self._output_type
         from deltamcp.catalog.items.signature import output_schema

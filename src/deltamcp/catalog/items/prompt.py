@@ -6,7 +6,7 @@ from typing import Any, TypedDict, Unpack
 from msgspec import to_builtins
 
 from deltamcp.catalog.items.function_shape import inspect_function
-from deltamcp.catalog.items.registration import check_options, docstring, function_name, omit_empty
+from deltamcp.catalog.items.registration import check_options, function_name, omit_empty
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Icon
 
@@ -67,7 +67,7 @@ class Prompt:
         parts = {
             "name": self.name,
             "title": options.get("title"),
-            "description": options.get("description") or docstring(function),
+            "description": options.get("description") or self.signature.description,
             "arguments": self._arguments() or None,
             "icons": to_builtins(options.get("icons")),
             "_meta": options.get("meta"),

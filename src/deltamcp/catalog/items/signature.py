@@ -7,6 +7,7 @@ The model that validates arguments is created at the first call.
 
 import dataclasses
 import functools
+import inspect
 import itertools
 import typing
 import warnings
@@ -21,10 +22,12 @@ from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
 from deltamcp.catalog.items.function_shape import MISSING, FunctionShape, inspect_function
+from deltamcp.catalog.items.registration import docstring
 from deltamcp.catalog.schema.arguments import ArgumentProblem, InvalidArgumentsError, problem_at
 from deltamcp.catalog.schema.fail_fast_validator import fail_fast_validator
 from deltamcp.catalog.text import tool_text
 from deltamcp.catalog.text.clean_text import MAX_PROBLEMS, MESSAGE_CHARS, cut, path_text, value_excerpt
+from deltamcp.catalog.text.docstrings import parse_docstring
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
 from deltamcp.values import CONTENT_TYPES, JSON, ToolResult
@@ -54,6 +57,7 @@ class Signature:
         "_fields",
         "_full_validator",
         "_validator",
+        "description",
         "function_shape",
         "names",
         "required",
@@ -74,6 +78,11 @@ class Signature:
             self.schema, self.names = _parameters_schema(self._fields)
         except pydantic.errors.PydanticUserError as error:
             raise _no_schema_error("the type of a parameter", error) from error
+        hidden = {*self.function_shape.dependencies, self.function_shape.context_name or ""}
+        documentation = parse_docstring(docstring(function) or "", self.names, hidden)
+        self.schema = _with_descriptions(self.schema, documentation.parameters)
+        self.description = documentation.description
+        """The docstring without what it says of parameters, which the schema has."""
         self.required: list[str] = self.schema.get("required", [])
         self._validator: pydantic_core.SchemaValidator | None = None
         self._full_validator: pydantic_core.SchemaValidator | None = None
@@ -192,6 +201,17 @@ def _parameters_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str,
     return parameters_schema, tuple(properties)
 
 
+def _with_descriptions(schema: dict[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
+    """Returns a schema of parameters with descriptions where it has none; those of annotations come first."""
+    if not texts:
+        return schema
+    properties = {
+        name: {"description": texts[name], **part} if name in texts else part
+        for name, part in schema.get("properties", {}).items()
+    }
+    return {**schema, "properties": properties}
+
+
 def _json_default(name: str, default: Any) -> JSON:
     try:
         return pydantic_core.to_jsonable_python(default)
@@ -302,6 +322,20 @@ def return_adapter(annotation: Any) -> pydantic.TypeAdapter[Any] | None:
     has_fields = issubclass(annotation, pydantic.BaseModel) or dataclasses.is_dataclass(annotation)
     if not has_fields and not is_typeddict(annotation):
         return None
+    try:
+        return pydantic.TypeAdapter(annotation)
+    except pydantic.errors.PydanticUserError as error:
+        raise _no_schema_error("the return type", error) from error
+
+
+def any_return_adapter(annotation: Any) -> pydantic.TypeAdapter[Any]:
+    """Returns the adapter of any return type that JSON can express.
+
+    Raises:
+        ConfigurationError: there is no return type, or it has no JSON Schema.
+    """
+    if annotation in (Any, None, type(None), inspect.Parameter.empty):
+        raise ConfigurationError("output_schema=True needs the type that the function returns; annotate it.")
     try:
         return pydantic.TypeAdapter(annotation)
     except pydantic.errors.PydanticUserError as error:

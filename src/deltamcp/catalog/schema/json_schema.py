@@ -10,6 +10,7 @@ from deltamcp.catalog.schema.arguments import ArgumentProblem, problem_at
 from deltamcp.catalog.schema.schema_work import SchemaWork, UnboundedSchemaError
 from deltamcp.catalog.text import tool_text
 from deltamcp.catalog.text.clean_text import MAX_PROBLEMS, MESSAGE_CHARS, cut, path_text, value_excerpt
+from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 from deltamcp.work import Work, WorkLimitError
 
@@ -40,6 +41,36 @@ _MAY_BE_MORE = ArgumentProblem("There may be more problems.")
 
 SchemaFault: TypeAlias = tuple[list[str | int], str]
 """A path in the schema, and a sentence about the fault there."""
+
+
+def describes_object(schema: Mapping[str, JSON]) -> bool:
+    """Whether every value that fits a schema is an object, as far as its `type` tells."""
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/$defs/") and isinstance(schema.get("$defs"), dict):
+        schema = schema["$defs"].get(reference.removeprefix("#/$defs/"), {})
+    return schema.get("type") == "object" or "properties" in schema
+
+
+def wrapper_schema(schema: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Returns the schema of an object whose member `result` fits a schema; definitions keep their place.
+
+    Raises:
+        ConfigurationError: the schema refers to a place that is another one in the object.
+    """
+    definitions = {key: schema[key] for key in ("$schema", "$defs", "definitions") if key in schema}
+    inner = {key: value for key, value in schema.items() if key not in definitions}
+    pending: list[JSON] = [inner, *definitions.values()]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            reference = node.get("$ref", "")
+            is_local = isinstance(reference, str) and reference.startswith("#")
+            if is_local and not reference.startswith(("#/$defs/", "#/definitions/")):
+                raise ConfigurationError(f"output_schema refers to {reference!r}; refer to a part of its $defs.")
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+    return {"type": "object", "properties": {"result": inner}, "required": ["result"], **definitions}
 
 
 class ForeignSchema:
