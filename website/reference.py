@@ -13,7 +13,7 @@ from msgspec import inspect as msgspec_inspect
 from deltamcp import errors
 from deltamcp.cli.main import EXIT_CODES, VERBS, make_parser
 from deltamcp.errors import FAULTS, ToolErrorCode
-from deltamcp.gateway import config
+from deltamcp.gateway import config, config_faults
 from deltamcp.gateway.config import ENTRY_KEYS, GatewayConfig, UpstreamConfig
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
@@ -112,7 +112,7 @@ def _keys(types: Any, owner: type) -> str:
 
 
 def _kind(type_: Any) -> str:
-    return cell(config.phrase(msgspec_inspect.type_info(type_)))
+    return cell(config_faults.phrase(msgspec_inspect.type_info(type_)))
 
 
 def _default(field: "msgspec.structs.FieldInfo | None") -> str:

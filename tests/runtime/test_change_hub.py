@@ -143,7 +143,7 @@ async def test_a_change_of_one_principal_is_told_to_that_one_only():
 
 async def test_who_follows_what_is_watched_is_told_each_uri_once_when_it_begins_and_when_it_ends():
     hub, heard, told = ChangeHub(), [], []  # type: ignore[var-annotated]
-    hub.on_watch = lambda principal, uris, is_watched: told.append((principal.owner, sorted(uris), is_watched))
+    hub.follow_watches(lambda principal, uris, is_watched: told.append((principal.owner, sorted(uris), is_watched)))
     listener = Listener(heard, "a://1", "a://2", Kind.TOOLS)
     hub.watch(listener, ["a://1"])
     assert told == []  # it does not listen yet

@@ -209,9 +209,9 @@ class Engine:
         """Returns the counters and gauges that the server itself keeps; the page of metrics names them."""
         return {key: figure for read in self._figures for key, figure in read().items()}
 
-    def report_savings(self) -> None:
-        """Has every result say in its `_meta` what it would have cost a model and does cost, from now on."""
-        self._tool_calls.report_savings()
+    def report_savings(self, is_on: bool = True) -> None:
+        """Has every result say in its `_meta`, or no longer, what it would have cost a model and does cost."""
+        self._tool_calls.report_savings(is_on)
 
     def identify(
         self, principal: Principal, connection: str | None = None, address: str = "", opener: str = ""

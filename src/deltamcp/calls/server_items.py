@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from deltamcp.calls.middleware import Origin, ServerHooks
 from deltamcp.catalog.catalog import Catalog, Mount
+from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.items.operation import Operation, is_dotted_path
 from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.registration import registration
@@ -43,6 +44,13 @@ class _Replacement(NamedTuple):
     catalog: Catalog
     old: list[Operation]
     new: list[Operation]
+
+
+class Surface(NamedTuple):
+    """How the items of a server are shown, and how their results are fitted to a budget."""
+
+    disclosure: Disclosure
+    results: ResultPolicy | None
 
 
 class ServerItems:
@@ -169,30 +177,48 @@ class ServerItems:
         self._catalog.sort([(_kind(item), _item_name(item)) for item in new])
 
     def prepare_replacement(
-        self, old: Sequence[Operation | Resource | Prompt], new: Sequence[Operation | Resource | Prompt]
+        self,
+        old: Sequence[Operation | Resource | Prompt],
+        new: Sequence[Operation | Resource | Prompt],
+        surface: Surface | None = None,
     ) -> Callable[[], None]:
         """Does the work of `replace_items`; what it returns makes the change, on the event loop and in no time.
 
-        The caller may use any thread.
+        The caller may use any thread. With a `surface` the items are shown in another way from then on; no operation
+        may be in both lists then.
 
         Raises:
             ConfigurationError: as `replace_items`; then nothing has changed.
         """
         if self._mount_points:
-            return functools.partial(self.replace_items, old, new)
+            return functools.partial(self._replace, old, new, surface)
         version = self._catalog.version
         drafted = _DraftedItems(self._catalog.draft(), self._hooks, self._hub, self._results, self._strict)
-        drafted.replace_items(old, new)
+        drafted._replace(old, new, surface)
 
         def change() -> None:
             if self._catalog.version != version:  # somebody else has changed it meanwhile
-                self.replace_items(old, new)
+                self._replace(old, new, surface)
                 return
             self._catalog.take_over(drafted.catalog)
+            self._results = self._results if surface is None else surface.results
             for kind in drafted.announced:
                 self.announce(kind)
 
         return change
+
+    def _replace(
+        self,
+        old: Sequence[Operation | Resource | Prompt],
+        new: Sequence[Operation | Resource | Prompt],
+        surface: Surface | None,
+    ) -> None:
+        if surface is not None:
+            self._results = surface.results
+            self._catalog.change_surface(*surface)
+            self.announce(Kind.TOOLS)
+            self.announce(Kind.RESOURCES)  # operations are resources behind meta-tools alone
+        self.replace_items(old, new)
 
     def make_catalog(self, items: Sequence[Operation | Resource | Prompt]) -> Catalog:
         """Returns a catalog of other items, for principals that are offered those in place of the server's own.

@@ -157,9 +157,9 @@ class ToolCalls:
         """Notifies one more observer, the last."""
         self._observers = (*self._observers, observer)
 
-    def report_savings(self) -> None:
-        """Has every result say what it would have cost, and costs, also to clients that do not ask."""
-        self._reports_savings = True
+    def report_savings(self, is_on: bool) -> None:
+        """Has every result say, or no longer, what it would have cost and costs, also to clients that do not ask."""
+        self._reports_savings = is_on
 
     async def call(
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 _CHANGED_BY_OPERATIONS = {"operations", "version", "_ids", "_categories", "_scopes", "_views", "_unindexed"}
-_CHANGED_BY_ITEMS = {*_CHANGED_BY_OPERATIONS, "resources", "templates", "prompts", "_may_cut_results"} - {"version"}
+_CHANGED_BY_ITEMS = {
+    *("resources", "templates", "prompts", "_may_cut_results", "disclosure", "_resolved_policy"),
+    *(_CHANGED_BY_OPERATIONS - {"version"}),
+}
 _MAX_VIEWS = 64
 """The number of cached views; there is one for each set of scopes in use."""
 _ViewKey = tuple[frozenset[str], frozenset[str], bool]
@@ -193,6 +196,14 @@ class Catalog:
         prefix = self.disclosure.meta_tool_prefix
         return {f"{prefix}{meta.value}" for meta in offered_meta_tools(self.disclosure)}
 
+    def change_surface(self, disclosure: Disclosure, results: ResultPolicy | None) -> None:
+        """Shows the items in another way; those with results of their own are registered anew."""
+        self.disclosure = disclosure
+        self._resolved_policy = None if results is None else resolve_policy(results)
+        self._may_cut_results = results is not None
+        vars(self).pop("_meta_tool_names", None)
+        self._mark_changed()
+
     def items(self) -> list[tuple[Kind, Operation | Resource | Prompt]]:
         """Returns all items with their kinds."""
         return [(kind, item) for kind, registry in self._registries.items() for item in registry.values()]
@@ -274,6 +285,7 @@ class Catalog:
     def take_over(self, draft: "Catalog") -> None:
         """Has the items that a draft has, from one moment to the next."""
         vars(self).update({name: vars(draft)[name] for name in _CHANGED_BY_ITEMS})
+        vars(self).pop("_meta_tool_names", None)
         self._mark_changed()
 
     def of(self, principal: Principal) -> "Catalog":

@@ -8,21 +8,21 @@ Rules for the TOML:
 4. A server that cannot be started, because it lacks a variable for instance, is skipped and told; it is no fault.
 """
 
-import re
-import tomllib
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType, inspect
+from msgspec import Meta, Struct
 
-from deltamcp.catalog.search.words import MIN_SIMILARITY, SimilarNames
 from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.client.negotiation import ProtocolChoice
+from deltamcp.client.target import parse_entry
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.config_faults import ConfigFaults, entry_line
 from deltamcp.hosts import files
-from deltamcp.hosts.files import ConfiguredServer, VariableExpander, normalize_entry
+from deltamcp.hosts.files import DISABLED, ConfiguredServer, VariableExpander, normalize_entry
 from deltamcp.hosts.host_entry import started_configurations, starts_gateway
 from deltamcp.hosts.hosts import Machine
 from deltamcp.results.policy import ResultPolicy
@@ -149,121 +149,6 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
         return len(self.upstreams) > 1 if self.prefix is None else self.prefix
 
 
-_HEADER = re.compile(r"\s*\[+([^\[\]]+)\]+\s*(?:#.*)?$")
-_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
-
-Place = tuple[str, ...]
-
-
-class ConfigFaults:
-    """Collects faults, and raises them together."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._faults: list[tuple[Place, str]] = []
-
-    def add(self, place: Place, predicate: str) -> None:
-        """Adds a fault: what the key at a place does wrong, as the rest of a sentence."""
-        self._faults.append((place, f"{'.'.join(place)} {predicate}."))
-
-    def add_unknown(self, place: Place, known: Iterable[str]) -> None:
-        """Adds that there is no such key, with those that may have been meant."""
-        names = sorted(known)
-        ranked = SimilarNames(names).rank(place[-1], 1)
-        hint = f"did you mean {ranked[0][0]}?" if ranked[0][1] >= MIN_SIMILARITY else f"there are {', '.join(names)}."
-        self._faults.append((place, f"{'.'.join(place)} is no key; {hint}"))
-
-    def convert(self, place: Place, value: Any, type_: Any) -> Any | UnsetType:
-        """Returns a value of the file in its type; UNSET, and adds a fault, if it is none."""
-        info = inspect.type_info(type_)
-        if value is False and _accepts_none(info) and not _accepts_bool(info):
-            return None
-        try:
-            return msgspec.convert(value, type_)
-        except msgspec.ValidationError:
-            self.add(place, f"must be {phrase(info)}")
-            return UNSET
-
-    def raise_all(self) -> None:
-        """
-        Raises:
-            ConfigurationError: there are faults; the text tells all of them.
-        """
-        if not self._faults:
-            return
-        lines = _find_lines(self._path.read_text(encoding="utf-8"))
-        told = [(_line_of(place, lines), sentence) for place, sentence in self._faults]
-        if len(told) == 1:
-            raise ConfigurationError(f"{self._path}, line {told[0][0]}: {told[0][1]}")
-        listed = [f"  line {line}: {sentence}" for line, sentence in sorted(told)]
-        raise ConfigurationError(f"{self._path} has {len(told)} faults:", listed)
-
-
-def _accepts_none(info: inspect.Type) -> bool:
-    return isinstance(info, inspect.UnionType) and info.includes_none
-
-
-def _accepts_bool(info: inspect.Type) -> bool:
-    return any(isinstance(one, inspect.BoolType) for one in getattr(info, "types", (info,)))
-
-
-def phrase(info: inspect.Type) -> str:
-    """Returns the type of a value in words, as faults and the reference name it."""
-    match info:
-        case inspect.UnionType():
-            names = [phrase(one) for one in info.types if not isinstance(one, inspect.NoneType)]
-            return " or ".join([*names, *["false"] * (info.includes_none and not _accepts_bool(info))])
-        case inspect.BoolType():
-            return "true or false"
-        case inspect.IntType() | inspect.FloatType():
-            noun = "a whole number" if isinstance(info, inspect.IntType) else "a number"
-            low = f" above {info.gt:g}" if info.gt is not None else f" from {info.ge:g}" if info.ge is not None else ""
-            return noun + low
-        case inspect.LiteralType():
-            return f"one of {', '.join(map(str, info.values))}"
-        case inspect.ListType() | inspect.VarTupleType():
-            return "a list of texts"
-        case inspect.DictType():
-            return "a table of texts" if isinstance(info.value_type, inspect.StrType) else "a table"
-        case _:
-            return "text"
-
-
-def _find_lines(text: str) -> dict[Place, int]:
-    """Returns the line of each key and table that begins one, by its path."""
-    lines: dict[Place, int] = {}
-    table: Place = ()
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(line):
-            table = _parse_key(header[1])
-            lines.setdefault(table, number)
-        elif key := _KEY.match(line):
-            lines.setdefault((*table, *_parse_key(key[1])), number)
-    return lines
-
-
-def _parse_key(text: str) -> Place:
-    """Returns the parts of a dotted key; none of a line that only looks like one, within a text of several lines."""
-    try:
-        node: Any = tomllib.loads(f"{text} = 0")
-    except tomllib.TOMLDecodeError:
-        return ()
-    parts: Place = ()
-    while isinstance(node, dict):
-        ((name, node),) = node.items()
-        parts += (name,)
-    return parts
-
-
-def _line_of(place: Place, lines: dict[Place, int]) -> int:
-    """Returns the line of a key, or of the nearest table around it that begins a line."""
-    while place:
-        if place in lines:
-            return lines[place]
-        place = place[:-1]
-    return 1
-
-
 DEFAULT_RESULTS = ResultPolicy(max_tokens=20_000, preview_above=500)
 """The result policy of a gateway whose configuration names none."""
 ENTRY_KEYS: Mapping[str, Any] = {
@@ -280,6 +165,8 @@ ENTRY_KEYS: Mapping[str, Any] = {
 """The keys of `[servers.NAME]` that say how the server is reached, as entries of an `mcpServers` file do."""
 _SERVER_FIELDS = frozenset({"name", "entry", "filled"})
 _FILE_FIELDS = frozenset({"upstreams"})
+HELD_KEYS = ("name", "conversation", "keep_results", "public_url", "login_client_id")
+"""The keys that hold as long as a gateway runs: stores, clients and browsers know them."""
 _FILE_KEYS: Mapping[str, Any] = {"include": str | list[str], "defaults": dict[str, Any], "servers": dict[str, Any]}
 _ITSELF = "it is a gateway of delta-mcp, which would start itself"
 _HIDDEN_NAME = "its name has characters that cannot be seen, or several lines"
@@ -291,6 +178,13 @@ class SkippedServer(Struct, frozen=True):
     name: str
     reason: str
     """The end of a sentence."""
+    place: str = ""
+    """The file and the line of its entry."""
+    is_wanted: bool = False
+    """Whether it would be there without a mistake, or without an approval that is to come."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.name} is left out: {self.reason}."
 
 
 class GatewayFile(Struct, frozen=True):
@@ -309,8 +203,8 @@ def read_gateway_file(path: Path) -> GatewayFile:
     """
     document = files.read_document(path)
     if path.suffix != ".toml" or (isinstance(document, dict) and "mcp_servers" in document):  # Codex writes TOML, too
-        servers = _unique(files.read_servers(path))
-        upstreams, skipped = _make_upstreams(servers, {}, {})
+        servers = _unique(files.read_servers(path, at_least=0))
+        upstreams, skipped = _make_upstreams(servers, {}, {}, path)
         config = GatewayConfig(upstreams=upstreams, results=DEFAULT_RESULTS)
         return GatewayFile(config, tuple(skipped), (path,))
     assert isinstance(document, dict), "a TOML document is a table"
@@ -353,7 +247,7 @@ class _TomlReader:
                 self._faults.add(place, "needs a command or a url, or the name of a server of an included file")
         own = {server.name for server in servers}
         listed = _unique([*servers, *(server for server in included if server.name not in own)])
-        upstreams, skipped = _make_upstreams(listed, options, defaults)
+        upstreams, skipped = _make_upstreams(listed, options, defaults, self._path, self._faults)
         config = GatewayConfig(upstreams=upstreams, **{"results": DEFAULT_RESULTS, **found})
         return GatewayFile(config, tuple(skipped), (self._path, *self._included))
 
@@ -387,7 +281,7 @@ class _TomlReader:
         for text in [include] if isinstance(include, str) else include:
             path = self._path.parent / Path(text).expanduser()
             try:
-                servers += files.read_servers(path)
+                servers += files.read_servers(path, at_least=0)
             except ConfigurationError as error:
                 self._faults.add(("include",), f"is wrong: {str(error).rstrip('.')}")
             else:
@@ -431,19 +325,50 @@ def _unique(servers: Iterable[ConfiguredServer]) -> list[ConfiguredServer]:
 
 
 def _make_upstreams(
-    servers: Iterable[ConfiguredServer], options: Mapping[str, dict[str, Any]], defaults: dict[str, Any]
+    servers: Iterable[ConfiguredServer],
+    options: Mapping[str, dict[str, Any]],
+    defaults: dict[str, Any],
+    path: Path,
+    faults: ConfigFaults | None = None,
 ) -> tuple[list[UpstreamConfig], list[SkippedServer]]:
+    """Returns the servers that can be started, and the others; what is wrong in the file at `path` is a fault of it."""
     upstreams, skipped = [], []
     for server in servers:
         shown = visible_line(server.name)
         hidden = None if shown == server.name else _HIDDEN_NAME  # logs and questions name it
         reason = hidden or server.skip_reason or (_ITSELF if _leads_back(server.entry, server.path) else None)
+        is_wanted = hidden is None and server.skip_reason is not None and not server.skip_reason.startswith(DISABLED)
         if reason is None:
             given = {**defaults, **options.get(server.name, {})}
-            upstreams.append(UpstreamConfig(name=server.name, entry=server.entry, filled=server.filled, **given))
-        else:
-            skipped.append(SkippedServer(shown, reason))
+            made = UpstreamConfig(name=server.name, entry=server.entry, filled=server.filled, **given)
+            reason = entry_fault(made)
+            is_wanted = reason is not None
+            if reason is None:
+                upstreams.append(made)
+            elif faults is not None and server.path == path:
+                faults.add(("servers", server.name), f"is wrong: {reason}")
+        if reason is not None:
+            place = f"{server.path}, line {entry_line(server.path, server.name)}"
+            skipped.append(SkippedServer(shown, reason, place, is_wanted))
     return upstreams, skipped
+
+
+def entry_fault(config: UpstreamConfig) -> str | None:
+    """Returns why there can be no connection to a server, as the end of a sentence; None if there can be one."""
+    try:
+        parse_entry(config.entry)
+    except ConfigurationError as error:
+        return str(error).rstrip(".")
+    url = config.entry.get("url")
+    if config.auth is None:
+        return None if config.resource is None else 'a resource is for servers with auth = "oauth"'
+    if not isinstance(url, str):
+        return 'auth = "oauth" is for servers with a url'
+    if config.resource is None:
+        return None
+    from deltamcp.client.oauth.metadata import covers  # imported late, as most gateways need no login
+
+    return None if covers(config.resource, url) else "the resource is an address above the url, such as https://host"
 
 
 def _leads_back(entry: Mapping[str, Any], *above: Path) -> bool:
@@ -459,16 +384,30 @@ def _leads_back(entry: Mapping[str, Any], *above: Path) -> bool:
     return any(_leads_back(started, *above, path) for path in paths for started in _started_entries(path))
 
 
+def configuration_files(path: Path) -> list[Path]:
+    """Returns the files that a configuration is read from, also those that are not there, as far as it says."""
+    with contextlib.suppress(ConfigurationError):
+        document = files.read_document(path)
+        if path.suffix == ".toml" and isinstance(document, dict):
+            return [path, *_included_paths(path, document)]
+    return [path]
+
+
+def _included_paths(path: Path, document: Mapping[str, Any]) -> list[Path]:
+    include = document.get("include", [])
+    texts = include if isinstance(include, list) else [include]
+    with contextlib.suppress(RuntimeError):  # `~nobody`
+        return [path.parent / Path(text).expanduser() for text in texts if isinstance(text, str)]
+    return []
+
+
 def _started_entries(path: Path) -> list[dict[str, Any]]:
     """Returns the entries of a gateway's file and of those that it includes; none of a file that cannot be read."""
     try:
         document: Any = files.read_document(path)
         if path.suffix != ".toml" or not isinstance(document, dict) or "mcp_servers" in document:
             return [server.entry for server in files.read_servers(path)]
-        include, tables = document.get("include", []), document.get("servers", {})
-        paths = [
-            path.parent / Path(str(text)).expanduser() for text in ([include] if isinstance(include, str) else include)
-        ]
+        paths, tables = _included_paths(path, document), document.get("servers", {})
         own = [table for table in tables.values() if isinstance(table, dict)] if isinstance(tables, dict) else []
         return [*own, *(server.entry for included in paths for server in files.read_servers(included))]
     except ConfigurationError:

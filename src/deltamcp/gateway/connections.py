@@ -1,13 +1,13 @@
 """Makes the connections to the servers behind a gateway, which share what ends processes and parks calls."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from deltamcp.calls.engine import Engine
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
+from deltamcp.gateway.config import GatewayConfig, UpstreamConfig, entry_fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Computations
@@ -24,18 +24,36 @@ if TYPE_CHECKING:
     from deltamcp.upstreams.user_login import UserLogin
 
 
+def connection_basis(config: UpstreamConfig, gateway: GatewayConfig) -> Sequence[object]:
+    """Returns what the connection to an upstream is made from: where it is the same, so is the connection."""
+    return (
+        *(config.entry, config.secrets, config.settings, config.speak),
+        *(config.auth, config.resource, config.shared_login),
+        *(gateway.roots, _redacts_results(config, gateway)),
+    )
+
+
+def _redacts_results(config: UpstreamConfig, gateway: GatewayConfig) -> bool:
+    return gateway.redact_results if config.redact_results is None else config.redact_results
+
+
 class Connections:
     """The connections of one gateway."""
 
     def __init__(self, config: GatewayConfig, engine: Callable[[], Engine]) -> None:
         """`engine` returns that of the gateway's server, once it has a transport."""
-        self._config = config
+        self.config = config
+        """That of the gateway."""
         self._engine = engine
         self._guard = ProcessGuard()
         self._parked_calls = ParkedCalls(Limits().input_seconds)
         self._computations = Computations(Limits().work_steps)
         self._secrets: dict[EntryValues, UpstreamSecrets] = {}
         """Also those of connections that are gone, whose errors may still be told."""
+
+    def configure(self, config: GatewayConfig) -> None:
+        """Makes connections from now on as another configuration says."""
+        self.config = config
 
     def make(self, config: UpstreamConfig, listener: UpstreamListener) -> Upstream:
         """Returns the connection to an upstream, which is started when it is needed.
@@ -45,31 +63,24 @@ class Connections:
         """
         secrets = self._secrets.get(config.secrets)
         if secrets is None:
-            names = [one.name for one in self._config.upstreams]
+            names = [one.name for one in self.config.upstreams]
             secrets = self._secrets[config.secrets] = UpstreamSecrets(config.secrets, names)
         options: dict[str, Any] = {
             "listener": listener,
             "guard": self._guard,
             "parked_calls": self._parked_calls,
             "local_sessions": lambda: self._engine().local_sessions,
-            "roots": self._config.roots,
+            "roots": self.config.roots,
             "secrets": secrets,
-            "redacts_results": config.redact_results or (config.redact_results is None and self._config.redact_results),
+            "redacts_results": _redacts_results(config, self.config),
             "computations": self._computations,
             "speak": config.speak,
         }
-        if config.auth is None:
-            if config.resource is not None:
-                raise ConfigurationError(f'{config.name}: a resource is for servers with auth = "oauth".')
+        if fault := entry_fault(config):
+            raise ConfigurationError(f"{config.name}: {fault}.")
+        url, resource = config.entry.get("url"), config.resource
+        if config.auth is None or not isinstance(url, str):
             return Upstream(config.name, config.entry, config.settings, **options)
-        url = config.entry.get("url")
-        if not isinstance(url, str):
-            raise ConfigurationError(f'{config.name}: auth = "oauth" is for servers with a url.')
-        from deltamcp.client.oauth.metadata import covers  # imported late, as most gateways need no login
-
-        resource = config.resource
-        if resource is not None and not covers(resource, url):
-            raise ConfigurationError(f"{config.name}: the resource is an address above the url, such as https://host.")
 
         def make_login(principal: Principal) -> "UserLogin":
             from deltamcp.upstreams.user_login import UserLogin, local_login
@@ -87,12 +98,12 @@ class Connections:
     def _login_pages(self) -> "LoginPages":
         from deltamcp.gateway.login_pages import LoginPages  # with the client of OAuth, which most gateways do not need
 
-        return LoginPages(self._config.public_url, self._config.login_client_id)
+        return LoginPages(self.config.public_url, self.config.login_client_id)
 
     @property
     def pages(self) -> "Mapping[str, Callable[[Any], AsgiApp]]":
         """The pages at which users log in, for `DeltaServer`; none if no upstream of the configuration has logins."""
-        return self._login_pages.pages if any(one.auth is not None for one in self._config.upstreams) else {}
+        return self._login_pages.pages if any(one.auth is not None for one in self.config.upstreams) else {}
 
     @functools.cached_property
     def seal(self) -> Seal:

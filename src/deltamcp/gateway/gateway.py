@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
@@ -14,12 +15,13 @@ from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.delivery.stored_results import KeptResults
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
-from deltamcp.gateway.connections import Connections
+from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, UpstreamConfig
+from deltamcp.gateway.connections import Connections, connection_basis
 from deltamcp.gateway.gateway_catalog import GatewayCatalog
 from deltamcp.gateway.gateway_upstream import GatewayUpstream, wait_for_first_lists
 from deltamcp.gateway.ledger import Ledger
 from deltamcp.gateway.listing_cache import ListingCache
+from deltamcp.gateway.live_configuration import LiveConfiguration
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.quarantine import Quarantine
 from deltamcp.gateway.upstream_status import upstream_figures
@@ -45,6 +47,7 @@ class Gateway:
         cache_folder: Path | None = None,
         approvals: Approvals | None = None,
         ledger: Ledger | None = None,
+        live: LiveConfiguration | None = None,
     ) -> None:
         """
         Args:
@@ -52,12 +55,13 @@ class Gateway:
             cache_folder: Where to keep what upstreams list; the user's folder for it by default.
             approvals: The definitions that may be offered; by default those that the user approved.
             ledger: Notes what calls and lists cost; the gateway closes it.
+            live: Where the configuration is from, if the gateway shall follow what changes there.
 
         Raises:
             ConfigurationError: two upstreams have the same name, or there can be no connection to one.
         """
         self._config = config = _checked(config)
-        self._ledger = ledger
+        self._ledger, self._live = ledger, live
         self.server = DeltaServer(
             config.name,
             VERSION,
@@ -77,8 +81,13 @@ class Gateway:
         self._quarantine = Quarantine(approvals)
         self.upstreams: dict[str, GatewayUpstream] = {}
         """The servers behind it, by name, in the order of the configuration."""
-        self._catalog = GatewayCatalog(self.server, config, self.upstreams, approvals, self._quarantine)
+        self._catalog = GatewayCatalog(
+            self.server, config, self.upstreams, approvals, self._quarantine, lambda: self._connections.seal, live
+        )
         self.upstreams |= {one.name: self._make_upstream(one) for one in config.upstreams}
+        self._retired: WeakSet[Upstream] = WeakSet()
+        """The connections that another one replaced, as long as a call may be on its way to them."""
+        self._applying = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _make_upstream(self, config: UpstreamConfig) -> GatewayUpstream:
@@ -87,6 +96,68 @@ class Gateway:
             ConfigurationError: there can be no connection to it.
         """
         return GatewayUpstream(config, self._connections.make, self._cache, self._quarantine, self._catalog)
+
+    @property
+    def config(self) -> GatewayConfig:
+        """The configuration that holds now."""
+        return self._config
+
+    async def apply(self, config: GatewayConfig) -> None:
+        """Follows another configuration, while the gateway runs.
+
+        Servers that are new, or are reached in another way, are started, if nothing is known of them, and then take
+        their places in one step. Calls that were begun go on at the server that they were begun at. What `HELD_KEYS`
+        name stays as it was.
+
+        Raises:
+            ConfigurationError: the gateway cannot follow it; all is as before.
+        """
+        async with self._applying:
+            before = self._config
+            held = {name: getattr(before, name) for name in HELD_KEYS}
+            config = _checked(msgspec.structs.replace(config, **held))
+            if config == before:
+                return
+            self._connections.configure(config)
+            added = list[GatewayUpstream]()
+            try:
+                upstreams = [(self._find_upstream(one, before, added), one) for one in config.upstreams]
+                for upstream in added:
+                    upstream.load(config.max_age_seconds)
+                    upstream.start()
+                await wait_for_first_lists(added, config.wait_seconds)
+                gone = [one for one in self.upstreams.values() if all(one is not other for other, _ in upstreams)]
+                await self._catalog.change(config, upstreams)
+            except BaseException:
+                self._connections.configure(before)
+                await self._close(added)
+                raise
+            self._config = config
+            self.server.engine.report_savings(config.savings)
+            for upstream in gone:
+                await upstream.stop_listing()
+                self._retired.add(upstream.connection)
+                upstream.connection.retire()
+
+    def _find_upstream(
+        self, config: UpstreamConfig, before: GatewayConfig, added: list[GatewayUpstream]
+    ) -> GatewayUpstream:
+        """Returns the upstream of a configuration: the one that is there, if it is reached in the same way.
+
+        Raises:
+            ConfigurationError: there can be no connection to it.
+        """
+        known = self.upstreams.get(config.name)
+        basis = connection_basis(config, self._connections.config)
+        if known is not None and connection_basis(known.config, before) == basis:
+            return known
+        made = self._make_upstream(config)
+        added.append(made)
+        return made
+
+    async def _close(self, upstreams: Collection[GatewayUpstream]) -> None:
+        await asyncio.gather(*(upstream.stop_listing() for upstream in upstreams))
+        await asyncio.gather(*(upstream.connection.close() for upstream in upstreams))
 
     @contextlib.asynccontextmanager
     async def _run(self, server: DeltaServer) -> AsyncIterator[None]:
@@ -108,18 +179,19 @@ class Gateway:
             with collection_paused():
                 for upstream in self.upstreams.values():
                     upstream.load(self._config.max_age_seconds)
-                await self._catalog.open(self._cache_folder, lambda: self._connections.seal)
+                await self._catalog.open(self._cache_folder)
             with secrets_left_out(self.redact):
                 async with self._catalog.running(), contextlib.nullcontext() if kept is None else kept.swept():
                     for upstream in self.upstreams.values():
                         upstream.start()
                     await wait_for_first_lists(self.upstreams.values(), self._config.wait_seconds)
-                    yield
+                    async with contextlib.nullcontext() if self._live is None else self._live.followed_by(self):
+                        yield
         finally:
-            await asyncio.gather(*(upstream.stop_listing() for upstream in self.upstreams.values()))
             self._connections.close()
             self._catalog.close()
-            await asyncio.gather(*(upstream.connection.close() for upstream in self.upstreams.values()))
+            await self._close(self.upstreams.values())
+            await asyncio.gather(*(connection.close() for connection in [*self._retired]))
             self._connections.end_processes()
             if kept is not None:
                 await kept.close()

@@ -8,16 +8,18 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from pathlib import Path
 from typing import NamedTuple
 
-from deltamcp.calls.server_items import can_queue_promises
+from deltamcp.calls.server_items import Surface, can_queue_promises
 from deltamcp.catalog.directory import ServerNotices
+from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.items.resource import MAX_URI_CHARS
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import GatewayConfig
+from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway_upstream import GatewayUpstream
 from deltamcp.gateway.item_names import ascii_segment, distinct_segments
 from deltamcp.gateway.listing_cache import StoredContentLines
+from deltamcp.gateway.live_configuration import LiveConfiguration
 from deltamcp.gateway.principal_catalogs import OwnList, OwnOffer, PrincipalCatalogs, SharedOffer, introduce
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.principal_review import PrincipalReviews
@@ -56,18 +58,28 @@ class GatewayCatalog:
         self,
         server: DeltaServer,
         config: GatewayConfig,
-        upstreams: Mapping[str, GatewayUpstream],
+        upstreams: dict[str, GatewayUpstream],
         approvals: Approvals,
         quarantine: Quarantine,
+        seal: Callable[[], Seal],
+        live: LiveConfiguration | None,
     ) -> None:
-        """`upstreams` are those of the gateway as they are now, by name, in the order of its configuration."""
+        """
+        Args:
+            upstreams: Those of the gateway, by name, in the order of its configuration; `change` replaces them.
+            seal: Returns what encrypts the logins of principals.
+            live: What the status says of the configuration.
+        """
         self._server = server
         self._config = config
         self._upstreams = upstreams
         self._approvals = approvals
         self._quarantine = quarantine
+        self._seal = seal
         self._claims = ResourceClaims(self.connections, lambda principal: server.engine.catalog.view(principal))
-        self._status = status_resource(self.connections, self._known_to, self._claims.conflicts)
+        self._status = status_resource(
+            self.connections, self._known_to, self._claims.conflicts, None if live is None else live.describe
+        )
         self._unlisted = UnlistedResources(self._claims, self._status)
         self._upstream_items = UpstreamItems(_RESERVED_NAMES, self._claims)
         self._upstream_items.configure(config.has_prefix, config.results)
@@ -93,13 +105,13 @@ class GatewayCatalog:
 
     # Its life
 
-    async def open(self, cache_folder: Path, make_seal: Callable[[], Seal]) -> None:
+    async def open(self, cache_folder: Path) -> None:
         """Offers what is known of the upstreams."""
         catalog = self._server.engine.catalog
         catalog.keep_content_lines(StoredContentLines(cache_folder))
         catalog.ask_upstreams(self._claims.find_mentioned, self._unlisted.find, self._notices, self._await_start)
         if self._logins:
-            self._tell_principals_apart(make_seal())
+            self._tell_principals_apart()
         await self.offer()
 
     @contextlib.asynccontextmanager
@@ -123,9 +135,9 @@ class GatewayCatalog:
         if self._principals is not None:
             self._principals.close()
 
-    def _tell_principals_apart(self, seal: Seal) -> None:
+    def _tell_principals_apart(self) -> None:
         """Has each principal see what upstreams list with its own login."""
-        engine = self._server.engine
+        engine, seal = self._server.engine, self._seal()
         self._principals = PrincipalCatalogs(
             self._upstreams,
             PrincipalReviews(self._approvals, engine.store, seal, engine.info["name"]),
@@ -185,15 +197,22 @@ class GatewayCatalog:
         return [offer for one in self._upstreams.values() if (offer := one.offer) is not None]
 
     async def offer(self) -> None:
-        """Offers what the upstreams are known to list: all that changed, at once, when it was made in a thread."""
+        """Offers what the upstreams are known to list; if that is impossible, what they listed before stays."""
+        try:
+            await self._offer()
+        except ConfigurationError:
+            logger.exception("what the servers list now cannot be offered")
+
+    async def _offer(self, surface: Surface | None = None) -> None:
+        """Offers what the upstreams are known to list: all that changed, at once, when it was made in a thread.
+
+        Raises:
+            ConfigurationError: the items cannot be offered together.
+        """
         async with self._offering:
             offers = self._offers()
-            try:
-                prepared = await asyncio.to_thread(self._prepare, offers)
-                prepared.change()
-            except ConfigurationError:
-                logger.exception("what the servers list now cannot be offered")
-                return
+            prepared = await asyncio.to_thread(self._prepare, offers, surface)
+            prepared.change()
             self._server.items.set_absences(prepared.admitted.absences)
             introduce(self._server.engine.catalog, offers, len(self._upstreams), prepared.instructions)
             self._unlisted.ask([offer.upstream for offer in offers if Kind.RESOURCES in offer.listing.kinds])
@@ -203,7 +222,7 @@ class GatewayCatalog:
             self._has_new_lists = True
         self._look_again()
 
-    def _prepare(self, offers: Sequence[UpstreamOffer]) -> "_PreparedOffer":
+    def _prepare(self, offers: Sequence[UpstreamOffer], surface: Surface | None) -> "_PreparedOffer":
         """
         Raises:
             ConfigurationError: the items cannot be offered together.
@@ -212,15 +231,52 @@ class GatewayCatalog:
             made = self._upstream_items.update(offers)
             admitted = self._quarantine.admit(offers, made)
             items = [*admitted.items, *self._own_items]
-            change = self._server.items.prepare_replacement(self._items, items)
+            change = self._server.items.prepare_replacement(self._items, items, surface)
             instructions = {offer.config.name: self._quarantine.instructions(offer) for offer in offers}
         return _PreparedOffer(made, admitted, items, instructions, change)
 
     @functools.cached_property
     def _own_items(self) -> list[Item]:
-        """The gateway's own items."""
+        """The gateway's own items, which are the same until its configuration changes."""
         status = [] if self._config.disclosure == "full" else [self._status]
         return [*log_in_operations(self._logins), *status]
+
+    async def change(self, config: GatewayConfig, upstreams: Sequence[tuple[GatewayUpstream, UpstreamConfig]]) -> None:
+        """Offers, in one step, what other upstreams list, or the same in another configuration.
+
+        Raises:
+            ConfigurationError: it cannot be offered together; then all is as before.
+        """
+        if self._principals is None and any(one.connection.has_logins for one, _ in upstreams):
+            self._tell_principals_apart()
+            if self._subscriptions is not None:
+                self._subscriptions.tell_principals_apart()
+        before = self._config, [(one, one.config) for one in self._upstreams.values()]
+        gone = {one.name: one for one in self._upstreams.values() if all(one is not other for other, _ in upstreams)}
+        surfaces = _surface(before[0]), _surface(config)
+        async with self._replacing:
+            self._configure(config, upstreams)
+            try:
+                await self._offer(surfaces[1] if surfaces[0] != surfaces[1] else None)
+            except BaseException:
+                self._configure(*before)
+                raise
+        for name, upstream in gone.items():
+            self._claims.forget(name)
+            if self._principals is not None:
+                self._principals.forget(name)
+            if self._subscriptions is not None:
+                self._subscriptions.leave(upstream.connection)
+
+    def _configure(self, config: GatewayConfig, upstreams: Sequence[tuple[GatewayUpstream, UpstreamConfig]]) -> None:
+        is_shown_anew = _surface(config) != _surface(self._config)
+        self._config = config
+        self._upstream_items.configure(config.has_prefix, config.results, anew=is_shown_anew)
+        self._upstreams.clear()
+        for upstream, own_config in upstreams:
+            upstream.config = own_config
+            self._upstreams[upstream.name] = upstream
+        vars(self).pop("_own_items", None)
 
     def _share(
         self, principals: PrincipalCatalogs, offers: Sequence[UpstreamOffer], prepared: "_PreparedOffer"
@@ -331,6 +387,10 @@ class _PreparedOffer(NamedTuple):
     instructions: Mapping[str, str]
     """By upstream."""
     change: Callable[[], None]
+
+
+def _surface(config: GatewayConfig) -> Surface:
+    return Surface(Disclosure(config.disclosure, query=config.query, destructive=config.destructive), config.results)
 
 
 @functools.lru_cache(maxsize=16)

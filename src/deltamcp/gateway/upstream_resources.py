@@ -313,7 +313,7 @@ class ResourceSubscriptions:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follows what clients watch."""
-        self._hub.on_watch = self._receive_watches
+        self._hub.follow_watches(self._receive_watches)
         self._follower = asyncio.get_running_loop().create_task(self._follow())
         try:
             yield
@@ -348,6 +348,17 @@ class ResourceSubscriptions:
         subscriber = self._subscribers.pop(upstream, None)
         if subscriber is not None:
             subscriber.stop()
+        self._is_due.set()
+
+    def tell_principals_apart(self) -> None:
+        """Counts anew what clients watch, because from now on a URI may be another resource for another principal."""
+        self._tells_principals_apart = True
+        self._received.clear()
+        work = Work(_WATCH_STEPS)
+        for watch, watched in self._watched.items():
+            watched.count = 0
+            self._due.setdefault(watch, work)
+        self._received.extend((principal, [uri], True) for principal, uri in self._hub.watches())
         self._is_due.set()
 
     def _receive_watches(self, principal: Principal, uris: Collection[str], is_watched: bool) -> None:

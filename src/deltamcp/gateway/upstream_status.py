@@ -14,6 +14,7 @@ from deltamcp.values import ANONYMOUS, JSON, LOCAL, Principal, RawResult
 from deltamcp.wire import jsonrpc
 
 STATUS_URI = "delta-mcp://gateway/upstreams"
+CONFIGURATION_URI = "delta-mcp://gateway/configuration"
 _ERROR_FOR_OTHERS = "It was lost or did not start; the gateway's log says why."
 _ASK_LOG = "; the gateway's log says why"
 _END = re.compile(r"ended (?:with|by) (exit code \d+|signal \d+)(?:: |[.]?$)")
@@ -21,7 +22,7 @@ STARTING = "still starting; a call waits for it"
 _LIST_ITEM: dict[str, JSON] = {
     "uri": STATUS_URI,
     "name": "upstreams",
-    "description": "What the servers behind this gateway are doing now.",
+    "description": "What the servers behind this gateway are doing now, and whether its configuration is right.",
     "mimeType": "application/json",
 }
 
@@ -30,6 +31,7 @@ def status_resource(
     upstreams: Callable[[], Iterable[Upstream]],
     known: Callable[[Upstream, Principal], UpstreamListing | None],
     conflicts: Callable[[Upstream, Principal], list[str]],
+    configuration: Callable[[bool], dict[str, JSON]] | None = None,
 ) -> RemoteResource:
     """Returns the resource that tells the states of upstreams, as the caller may know them; to read it starts none.
 
@@ -37,6 +39,8 @@ def status_resource(
         upstreams: Returns those that are there now.
         known: Returns what an upstream is known to list to a principal.
         conflicts: Returns the names of upstreams whose resources one claims.
+        configuration: Returns what is known of the files of the gateway; its argument is whether the caller is who
+            started it. It is a second content of the resource.
     """
 
     def describe(upstream: Upstream, principal: Principal) -> dict[str, JSON]:
@@ -45,8 +49,14 @@ def status_resource(
         return {**described, "claimsResourcesOf": claimed} if claimed else described
 
     async def read(uri: str, context: Context) -> RawResult:
-        text = jsonrpc.encode([describe(upstream, context.principal) for upstream in upstreams()]).decode()
-        result: dict[str, JSON] = {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
+        described: dict[str, JSON] = {uri: [describe(upstream, context.principal) for upstream in upstreams()]}
+        if configuration is not None:
+            described[CONFIGURATION_URI] = configuration(context.principal is LOCAL)
+        contents: list[JSON] = [
+            {"uri": place, "mimeType": "application/json", "text": jsonrpc.encode(value).decode()}
+            for place, value in described.items()
+        ]
+        result: dict[str, JSON] = {"contents": contents}
         return RawResult(jsonrpc.encode(result), result)
 
     return RemoteResource(read, _LIST_ITEM)

@@ -240,11 +240,14 @@ def find_servers(
     return servers
 
 
-def read_servers(path: Path) -> list[ConfiguredServer]:
+def read_servers(path: Path, at_least: int = 1) -> list[ConfiguredServer]:
     """Returns the servers that one file lists, in any host's format; of Claude Code's file, those of every project.
 
+    Args:
+        at_least: How many it has to list.
+
     Raises:
-        ConfigurationError: the file cannot be read, or lists no servers.
+        ConfigurationError: the file cannot be read, lists fewer servers, or has no place for them.
     """
     document = read_document(path)
     machine = Machine.detect()
@@ -253,7 +256,12 @@ def read_servers(path: Path) -> list[ConfiguredServer]:
         found = _parse_servers(document, host_file._replace(key=key), path, machine, any_project=True)
         if found:
             return found
-    raise ConfigurationError(f"{path} lists no servers; they stand under {MCP_SERVERS_KEY!r}, as in any host's file.")
+    keys = f"{host_file.key} {MCP_SERVERS_KEY}".split()
+    if not at_least and any(True for key in keys for _ in find_server_maps(document, key)):
+        return []
+    raise ConfigurationError(
+        f"{path}, line 1: it lists no servers; they stand under {MCP_SERVERS_KEY!r}, as in any host's file."
+    )
 
 
 def find_entry(path: Path, name: str) -> dict[str, Any]:
@@ -331,7 +339,17 @@ def read_document(path: Path) -> JSON:
             return tomllib.loads(body.decode())
         return json.loads(strip_comments(body).decode("utf-8-sig")) if body.strip() else {}
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path} is not {'TOML' if is_toml else 'JSON'}: {str(error)[:200]}.") from None
+        kind = "TOML" if is_toml else "JSON"
+        raise ConfigurationError(f"{path} is not {kind}: {_told(error, body)}.") from None
+
+
+def _told(error: Exception, body: bytes) -> str:
+    """Returns what a parser says, with the line."""
+    text = str(error)[:200]
+    if "line " in text:
+        return text
+    end = error.start if isinstance(error, UnicodeDecodeError) else len(body.rstrip())
+    return f"{text} (line {body.count(10, 0, end) + 1})"
 
 
 def _parse_servers(

@@ -75,13 +75,23 @@ class ChangeHub:
     def __init__(self) -> None:
         self.relay: Callable[[Change], None] | None = None
         """Takes the changes instead of the listeners, where replicas share them; they come back by `deliver`."""
-        self.on_watch: Callable[[Principal, Collection[str], bool], None] = _do_nothing
-        """Called with the URIs that a listener of a principal watches from now on, or, with False, no longer."""
+        self._on_watch: Callable[[Principal, Collection[str], bool], None] = _do_nothing
         self._listeners: set[Listener] = set()
         self._watchers: dict[str, set[Listener]] = {}
         """The listeners by the URIs that they watch."""
         self._changes: dict[Change, Position | None] = {}
         self._steps: Iterator[None] | None = None
+
+    def follow_watches(self, receive: Callable[[Principal, Collection[str], bool], None]) -> None:
+        """Calls `receive` with the URIs that a listener of a principal watches from now on, or, with False, no longer.
+
+        It replaces the one that was called before.
+        """
+        self._on_watch = receive
+
+    def watches(self) -> list[tuple[Principal, str]]:
+        """Returns whose listener watches which URI now."""
+        return [(listener.principal, uri) for uri, listeners in self._watchers.items() for listener in listeners]
 
     def subscribe(self, listener: Listener) -> None:
         if listener not in self._listeners:
@@ -102,7 +112,7 @@ class ChangeHub:
         for uri in added:
             self._watchers.setdefault(uri, set()).add(listener)
         if added:
-            self.on_watch(listener.principal, added, True)
+            self._on_watch(listener.principal, added, True)
         if len(watched) < len(uris):
             self._unwatch(listener, {*uris}.difference(watched))
 
@@ -114,7 +124,7 @@ class ChangeHub:
             if not watchers:
                 del self._watchers[uri]
         if gone:
-            self.on_watch(listener.principal, gone, False)
+            self._on_watch(listener.principal, gone, False)
 
     def publish(self, change: Change, loop: asyncio.AbstractEventLoop | None) -> None:
         """Notifies the listeners on `loop`. The caller may use any thread; without a loop there are no listeners."""

@@ -32,6 +32,18 @@ _FOLDERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """By system and purpose: the variable that names the folder, and where it is in the user's home without it."""
 
 
+FileState = tuple[int, int, int] | None
+
+
+def file_state(path: Path) -> FileState:
+    """Returns what differs after a file was changed; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 def make_own_folder(folder: Path) -> None:
     """
     Raises:

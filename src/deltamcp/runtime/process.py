@@ -5,8 +5,10 @@ import contextlib
 import gc
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Coroutine, Iterable, Iterator
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
 from deltamcp import tokens
@@ -49,6 +51,44 @@ def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
         return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)
+
+
+@contextlib.contextmanager
+def hangups_taken(call: Callable[[], None]) -> Iterator[None]:
+    """Calls a function on the running loop at SIGHUP, where nothing else takes that signal.
+
+    A terminal that closes sends it, too; then the process ends, as it would have.
+    """
+    is_free = (
+        sys.platform != "win32"
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    )
+    if not is_free:
+        yield
+        return
+    loop, had_terminal = asyncio.get_running_loop(), _has_terminal()
+
+    def take() -> None:
+        if had_terminal and not _has_terminal():
+            loop.remove_signal_handler(signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGHUP)
+        else:
+            call()
+
+    loop.add_signal_handler(signal.SIGHUP, take)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def keep_grpc_out_of_forks() -> None:

@@ -29,6 +29,7 @@ from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
+from deltamcp.runtime.own_files import file_state
 from deltamcp.runtime.threads import Computations
 from deltamcp.sources.http import HttpService
 from deltamcp.sources.mcp import McpUpstream
@@ -73,7 +74,7 @@ class OperationsFile:
         self._functions = functions
         self._environment = {"PYTHON": sys.executable, **environment}
         self._active = LoadedOperations([], {})
-        self._loaded_stat = self._file_stat()
+        self._loaded_stat = file_state(self._path)
         self._retiring: set[asyncio.Task[None]] = set()
 
     def load(self) -> LoadedOperations:
@@ -132,7 +133,7 @@ class OperationsFile:
         previous = self._loaded_stat
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            current = self._file_stat()
+            current = file_state(self._path)
             if current == previous and current != self._loaded_stat:
                 self._loaded_stat = current
                 await self._reload(replace_operations)
@@ -155,13 +156,6 @@ class OperationsFile:
         await asyncio.gather(*retiring, return_exceptions=True)
         await asyncio.gather(*(connection.close() for connection in self._active.connections.values()))
         self._guard.close()
-
-    def _file_stat(self) -> tuple[int, int, int] | None:
-        try:
-            stat = self._path.stat()
-        except OSError:
-            return None
-        return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def read_document(path: Path) -> Document:

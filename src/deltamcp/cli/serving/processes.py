@@ -22,13 +22,14 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec import Struct
 
 from deltamcp.cli.serving import monitoring_options
 from deltamcp.cli.serving.monitoring_options import LogOptions
 from deltamcp.limits import Limits
+from deltamcp.runtime.own_files import FileState, file_state
 
 logger = logging.getLogger("deltamcp.workers")
 
@@ -347,8 +348,6 @@ CHANGED_EXIT_CODE = 75
 POLL_SECONDS = 0.25
 """The interval between two looks at the files; a change counts when two looks find the same state."""
 
-FileState: TypeAlias = tuple[int, int, int] | None
-
 
 class FileWatch:
     """Watches the modules that this process imports from a folder."""
@@ -374,7 +373,7 @@ class FileWatch:
             watched = self._watched_files(error)
             if error is None:  # modules that were imported since
                 start_states |= {path: self._state_at_start(path) for path in watched - start_states.keys()}
-            states = {path: _file_state(path) for path in watched | start_states.keys()}
+            states = {path: file_state(path) for path in watched | start_states.keys()}
             changed = sorted(path for path, state in states.items() if state != start_states.get(path))
             if changed and states == last_states:
                 return changed[0]
@@ -387,7 +386,7 @@ class FileWatch:
 
         A time in the future comes from another clock, and says nothing.
         """
-        state = _file_state(path)
+        state = file_state(path)
         is_new = path.parent == self._folder and path not in self._start_files
         was_written = state is not None and self._start_ns < state[0] <= time.time_ns()
         return None if is_new or was_written else state
@@ -414,14 +413,6 @@ def _named_files(error: BaseException) -> set[str]:
     if isinstance(error, SyntaxError) and error.filename is not None:
         names.add(error.filename)
     return names if error.__cause__ is None else names | _named_files(error.__cause__)
-
-
-def _file_state(path: Path) -> FileState:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 class ServerProcess:

@@ -4,7 +4,7 @@ import argparse
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from deltamcp.gateway.config import (
     GatewayFile,
     SkippedServer,
     UpstreamConfig,
+    configuration_files,
     read_gateway_file,
 )
 from deltamcp.gateway.item_names import name_address, name_command
@@ -101,13 +102,18 @@ class GatewaySource(Struct, frozen=True):
         return Path()
 
     def check(self) -> None:
-        self.read()
+        self.read_startable()
+
+    def files(self) -> Sequence[Path]:
+        """Returns the files that the configuration is read from; none if the command line alone says it."""
+        path = _find_file(list(self.words))
+        return [] if path is None else configuration_files(path)
 
     def read(self) -> GatewayFile:
         """Returns the configuration, without the servers that the options leave out.
 
         Raises:
-            ConfigurationError: there is none, it has faults, or no server of it can be started.
+            ConfigurationError: there is none, or it has faults.
         """
         found = _read_words(list(self.words))
         named = [*(one.name for one in found.config.upstreams), *(one.name for one in found.skipped)]
@@ -115,23 +121,34 @@ class GatewaySource(Struct, frozen=True):
             if name not in named:
                 raise ConfigurationError(f"There is no server {name!r} in {self.label}{suggest(name, named)}")
         skipped = tuple(one for one in found.skipped if not self.options.only or one.name in self.options.only)
-        config = self.options.apply(found.config)
-        if not config.upstreams:
-            raise ConfigurationError(_nothing_to_start(self.label, skipped))
-        return msgspec.structs.replace(found, config=config, skipped=skipped)
+        return msgspec.structs.replace(found, config=self.options.apply(found.config), skipped=skipped)
+
+    def read_startable(self) -> GatewayFile:
+        """Returns the configuration of a gateway that is to start.
+
+        Raises:
+            ConfigurationError: there is none, it has faults, or no server of it can be started.
+        """
+        found = self.read()
+        if not found.config.upstreams:
+            raise ConfigurationError(_nothing_to_start(self.label, found.skipped))
+        return found
 
     def load(self) -> DeltaServer:
         with collection_paused():
             from deltamcp.gateway.gateway import Gateway
             from deltamcp.gateway.ledger import Ledger
             from deltamcp.gateway.ledger_file import LedgerFile
+            from deltamcp.gateway.live_configuration import LiveConfiguration
 
-        found = self.read()
-        for server in found.skipped:
+        live = LiveConfiguration(self)
+        if not live.found.config.upstreams:
+            raise ConfigurationError(_nothing_to_start(self.label, live.found.skipped))
+        for server in live.found.skipped:
             level = logging.INFO if server.reason == files.DISABLED else logging.WARNING
             logger.log(level, "%s is left out: %s.", server.name, server.reason)
         ledger = Ledger(LedgerFile()) if self.options.has_ledger else None
-        gateway = Gateway(found.config, ledger=ledger)
+        gateway = Gateway(live.found.config, ledger=ledger, live=live if self.files() else None)
         monitoring_options.redact_log(gateway.redact)
         return gateway.server
 
@@ -171,7 +188,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         if args.check:
             from deltamcp.cli.serving.gateway_check import run_check
 
-            run_check(source.read())
+            run_check(source.read_startable())
         else:
             serve(args, source)
 
@@ -202,9 +219,22 @@ def _read_options(args: argparse.Namespace) -> GatewayOptions:
     )
 
 
+def _find_file(words: list[str]) -> Path | None:
+    """Returns the file that has the configuration; None if the words are a server."""
+    if not words:
+        return own_file()
+    word, path = words[0], Path(words[0]).expanduser()
+    if len(words) > 1 or "://" in word or is_python_file(word):
+        return None
+    file, mark, _ = word.rpartition("#")
+    if mark and Path(file).expanduser().is_file():
+        return Path(file).expanduser()
+    return None if shutil.which(word) else path
+
+
 def _read_words(words: list[str]) -> GatewayFile:
     if not words:
-        return read_gateway_file(_own_file())
+        return read_gateway_file(own_file())
     word = words[0]
     if len(words) > 1:
         return _wrap_command(words)
@@ -239,7 +269,7 @@ def _wrap(name: str, entry: dict[str, Any], filled: Mapping[str, str] | None = N
     return GatewayFile(config)
 
 
-def _own_file() -> Path:
+def own_file() -> Path:
     """Returns the user's own configuration of the gateway, or that which `install` has written for the only host.
 
     Raises:

@@ -1,0 +1,134 @@
+"""A gateway that runs follows another configuration: servers come, go and change, and no call notices."""
+
+import asyncio
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from deltamcp import connect
+from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
+from deltamcp.gateway.gateway import Gateway
+from deltamcp.results.policy import ResultPolicy
+from deltamcp.upstreams.state import Phase
+from tests.support.conditions import wait_until
+from tests.support.paths import ROOT
+
+PROGRAM = str(ROOT / "tests" / "support" / "named_server.py")
+
+
+def server(
+    name: str, mark: str = "1", *tools: str, env: dict[str, str] | None = None, **options: Any
+) -> UpstreamConfig:
+    entry = {"command": sys.executable, "args": [PROGRAM, name, mark, *tools], "env": env or {}}
+    return UpstreamConfig(name=name, entry=entry, **{"promise": "never", **options})
+
+
+def config(*upstreams: UpstreamConfig, **options: Any) -> GatewayConfig:
+    return GatewayConfig(upstreams=list(upstreams), **{"disclosure": "full", "prefix": True, **options})
+
+
+@contextlib.asynccontextmanager
+async def running(tmp_path: Path, *upstreams: UpstreamConfig, **options: Any):
+    """A gateway, a client of it, and the changes of lists that the client was told of."""
+    gateway, heard = Gateway(config(*upstreams, **options), cache_folder=tmp_path / "catalogs"), list[str]()
+    async with connect(gateway.server, progressive=False, on_change=heard.append) as client:
+        yield gateway, client, heard
+
+
+async def apply(gateway, heard, changed):
+    """Applies a configuration, and waits until the client was told."""
+    heard.clear()
+    await gateway.apply(changed)
+    await wait_until(lambda: bool(heard), "a notice")
+
+
+async def names(client):
+    return [tool.name for tool in await client.tools()]
+
+
+async def who(client, tool):
+    return await client.call(tool)
+
+
+async def test_servers_come_go_and_change_and_clients_are_told(tmp_path):
+    async with running(tmp_path, server("a"), server("b")) as (gateway, client, heard):
+        assert await names(client) == ["a_who", "a_wait", "b_who", "b_wait"]
+        first = await who(client, "a_who")
+        await apply(gateway, heard, config(server("a"), server("b", "2"), server("c", "1", "more")))
+        assert await names(client) == ["a_who", "a_wait", "b_who", "b_wait", "c_who", "c_wait", "c_more"]
+        assert await who(client, "a_who") == first, "the same process"
+        assert [(await who(client, f"{name}_who"))["mark"] for name in "bc"] == ["2", "1"]
+        await apply(gateway, heard, config(server("c", "1", "more")))
+        assert await names(client) == ["c_who", "c_wait", "c_more"]
+        with pytest.raises(Exception, match="a_who"):
+            await client.call("a_who")
+
+
+async def test_a_call_that_was_begun_ends_at_the_server_that_it_was_begun_at_which_then_stops(tmp_path):
+    async with running(tmp_path, server("a")) as (gateway, client, _):
+        old, gate = gateway.upstreams["a"].connection, tmp_path / "gate"
+        call = asyncio.create_task(client.call("a_wait", path=str(gate)))
+        await wait_until(lambda: old.state.open_calls == 1)
+        await gateway.apply(config(server("a", "2")))
+        assert (await who(client, "a_who"))["mark"] == "2"
+        assert old.state.phase is Phase.READY and not call.done()
+        gate.touch()
+        assert (await call)["mark"] == "1"
+        await wait_until(lambda: old.state.phase is Phase.STOPPED)
+        await gateway.apply(config())
+        new = gateway._retired
+        await wait_until(lambda: all(one.state.phase is not Phase.READY for one in new))
+
+
+async def test_what_is_said_of_a_servers_tools_changes_without_a_start(tmp_path):
+    async with running(tmp_path, server("a", "1", "more")) as (gateway, client, heard):
+        first = await who(client, "a_who")
+        await apply(gateway, heard, config(server("a", "1", "more", deny=("more",), rename={"who": "which"})))
+        assert await names(client) == ["a_which", "a_wait"]
+        assert await who(client, "a_which") == first
+        await apply(gateway, heard, config(server("a", "1", "more"), prefix=False))
+        assert await names(client) == ["who", "wait", "more"]
+        assert await who(client, "who") == first
+
+
+async def test_a_changed_variable_is_another_process(tmp_path):
+    async with running(tmp_path, server("a", env={"SERVER_MARK": "old"})) as (gateway, client, _):
+        first = await who(client, "a_who")
+        await gateway.apply(config(server("a", env={"SERVER_MARK": "new"})))
+        second = await who(client, "a_who")
+        assert (first["mark"], second["mark"]) == ("old", "new") and first["pid"] != second["pid"]
+
+
+async def test_meta_tools_and_budgets_change(tmp_path):
+    async with running(tmp_path, server("a")) as (gateway, client, heard):
+        await apply(gateway, heard, config(server("a"), disclosure="meta", results=ResultPolicy(max_tokens=500)))
+        assert await names(client) == ["discover", "get_schema", "execute", "query", "continue"]
+        reply = await client.request("tools/call", {"name": "execute", "arguments": {"operation": "a.who"}})
+        assert json.loads(reply["content"][0]["text"])["server"] == "a"
+        await apply(gateway, heard, config(server("a"), disclosure="meta", query=False, destructive=True))
+        assert await names(client) == ["discover", "get_schema", "execute", "execute_destructive", "continue"]
+        await apply(gateway, heard, config(server("a")))
+        assert await names(client) == ["a_who", "a_wait"]
+
+
+async def test_a_configuration_that_cannot_be_followed_changes_nothing(tmp_path):
+    async with running(tmp_path, server("a")) as (gateway, client, _):
+        broken = UpstreamConfig(name="b", entry={"url": "no address"})
+        for upstreams in ([server("c"), broken], [server("c"), server("c")]):
+            with pytest.raises(ConfigurationError):
+                await gateway.apply(config(*upstreams))
+        assert await names(client) == ["a_who", "a_wait"] and list(gateway.upstreams) == ["a"]
+        assert (await who(client, "a_who"))["server"] == "a"
+
+
+async def test_what_clients_and_stores_know_the_gateway_by_stays(tmp_path):
+    async with running(tmp_path, server("a"), name="one") as (gateway, _client, _):
+        await gateway.apply(config(server("a"), server("b"), name="two", public_url="https://two.example"))
+        assert (gateway.config.name, gateway.config.public_url) == ("one", "")
+        assert msgspec.structs.asdict(gateway.config)["upstreams"][1].name == "b"
