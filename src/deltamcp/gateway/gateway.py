@@ -155,6 +155,8 @@ class Gateway:
             self.server.items.make_catalog,
             self._notices,
         )
+        self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[None]]] = []
+        """What is open while the gateway runs, such as its dashboard; set it before the gateway starts."""
         self._items: list[Item] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._offering = asyncio.Lock()
@@ -213,6 +215,28 @@ class Gateway:
 
         return LoginPages(self._config.public_url, self._config.login_client_id)
 
+    @property
+    def config(self) -> GatewayConfig:
+        return self._config
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return self._ledger
+
+    @property
+    def approvals(self) -> Approvals:
+        return self._approvals
+
+    @property
+    def known(self) -> KnownListings:
+        """What upstreams are known to list to the local user."""
+        return self._known
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """What is kept out of that."""
+        return self._quarantine
+
     def redact(self, text: str) -> str:
         """Returns a text without what nobody is told of the upstreams' entries."""
         for upstream in self.upstreams.values():
@@ -253,7 +277,10 @@ class Gateway:
                     self._following_approvals(),
                     self._subscriptions().running(),
                     contextlib.nullcontext() if kept is None else kept.swept(),
+                    contextlib.AsyncExitStack() as beside,
                 ):
+                    for open_ in self.beside:
+                        await beside.enter_async_context(open_())
                     await self._known.wait_for_unseen(self._config.wait_seconds)
                     yield
         finally:

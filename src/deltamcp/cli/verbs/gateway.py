@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp.cli.serving import monitoring_options
+from deltamcp.cli.serving.gateway_dashboard import show_gateway
 from deltamcp.cli.serving.serve_command import add_serving_options, serve
 from deltamcp.cli.terminal import targets
 from deltamcp.cli.terminal.output import suggest
@@ -133,6 +134,7 @@ class GatewaySource(Struct, frozen=True):
         ledger = Ledger(LedgerFile()) if self.options.has_ledger else None
         gateway = Gateway(found.config, ledger=ledger)
         monitoring_options.redact_log(gateway.redact)
+        show_gateway(gateway, self.label)
         return gateway.server
 
 
