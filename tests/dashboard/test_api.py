@@ -120,7 +120,7 @@ async def test_a_person_tries_a_call_and_the_ledger_does_not_count_it(tmp_path):
         assert tried["before"] > 0 and tried["after"] > 0 and tried["tool"] == "query"
         listed = (await scene.api.ask("calls"))["calls"]
         assert [(call["tool"], call["client"]) for call in listed] == [("find_book", "(you)")]
-        assert (await asyncio.to_thread(scene.gateway.ledger.totals)).results.calls == 0
+        assert (await asyncio.to_thread(scene.ledger.totals)).results.calls == 0
 
 
 async def test_calls_are_listed_without_content_until_somebody_asks_for_it(tmp_path):
@@ -137,7 +137,7 @@ async def test_calls_are_listed_without_content_until_somebody_asks_for_it(tmp_p
 async def test_the_ledger_tells_what_each_call_cost(tmp_path):
     async with dashboard_scene(tmp_path, book_upstream(tmp_path).config()) as scene:
         await scene.client.call("query", operation="books.find_book", params={})
-        await asyncio.to_thread(scene.gateway.ledger.totals)
+        await asyncio.to_thread(scene.ledger.totals)
         (call,) = (await scene.api.ask("calls"))["calls"]
         assert call["before"] > 0 and call["after"] > 0 and call["outcome"] == "done"
 

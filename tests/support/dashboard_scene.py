@@ -22,17 +22,19 @@ class Scene(NamedTuple):
     gateway: Gateway
     client: Any
     api: GatewayApi
+    ledger: Ledger
 
 
 @contextlib.asynccontextmanager
 async def dashboard_scene(folder: Path, *upstreams: UpstreamConfig, **options: Any) -> AsyncIterator[Scene]:
     """Runs a gateway behind meta-tools, whose calls are counted."""
     config = GatewayConfig(upstreams=list(upstreams), **{"disclosure": "meta", **options})
-    made = Gateway(config, cache_folder=folder / "catalogs", ledger=Ledger(LedgerFile()))
+    ledger = Ledger(LedgerFile())
+    made = Gateway(config, cache_folder=folder / "catalogs", ledger=ledger)
     api = GatewayApi(made, "gateway.toml", 0.0)
     async with connect(made.server, progressive=False) as client:
         await api.ask("about")
-        yield Scene(made, client, api)
+        yield Scene(made, client, api, ledger)
 
 
 def book_upstream(folder: Path) -> ListingUpstream:

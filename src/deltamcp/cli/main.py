@@ -65,6 +65,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "approve": Verb("approve", "what changed in the servers behind the gateway, to be approved or rejected"),
         "worker": Verb("worker", "run the promises of a server elsewhere than it serves", runs_author_code=True),
         "dev": Verb("dev", "run a server while you write it, with the MCP Inspector", runs_author_code=True),
+        "dashboard": Verb("dashboard", "pages of all your gateways that run, in a browser"),
         "status": Verb("dashboard", "your gateways that run: their servers, and what needs attention", "set_up_status"),
         "restart": Verb("dashboard", "start a server behind a gateway anew", "set_up_restart"),
         "logs": Verb("dashboard", "what a server wrote to stderr, or the calls of a gateway", "set_up_logs"),

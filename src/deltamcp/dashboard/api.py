@@ -88,7 +88,7 @@ class NamedTool(Struct, forbid_unknown_fields=True):
     name: str
 
 
-class Query(Struct, forbid_unknown_fields=True):
+class ModelQuery(Struct, forbid_unknown_fields=True):
     """What a model would type to find a tool."""
 
     query: str
@@ -219,7 +219,7 @@ class GatewayApi:
     async def answer_tool(self, asked: NamedTool) -> JSON:
         return await self.playground.describe(asked.name)
 
-    async def answer_search(self, asked: Query) -> JSON:
+    async def answer_search(self, asked: ModelQuery) -> JSON:
         return await self.playground.search(asked.query)
 
     async def answer_call(self, asked: TriedCall) -> JSON:
@@ -277,7 +277,7 @@ ASKS: Mapping[str, Ask] = MappingProxyType(
         "surface": Ask(GatewayApi.answer_surface),
         "tools": Ask(GatewayApi.answer_tools, ToolFilter),
         "tool": Ask(GatewayApi.answer_tool, NamedTool),
-        "search": Ask(GatewayApi.answer_search, Query),
+        "search": Ask(GatewayApi.answer_search, ModelQuery),
         "calls": Ask(GatewayApi.answer_calls, CallFilter),
         "pending": Ask(GatewayApi.answer_pending),
         "reviews": Ask(GatewayApi.answer_reviews),

@@ -84,7 +84,7 @@ def rank(
                 page="calls?outcome=cut",
             )
         )
-    needs += _unused(servers, rows, segments)
+    needs += _find_unused(servers, rows, segments)
     return sorted(needs, key=lambda need: need.urgency)
 
 
@@ -159,7 +159,7 @@ def _reviews(waiting: Sequence[Any]) -> list[Need]:
     return needs
 
 
-def _unused(servers: Sequence[Any], rows: LedgerRows, segments: Mapping[str, str]) -> list[Need]:
+def _find_unused(servers: Sequence[Any], rows: LedgerRows, segments: Mapping[str, str]) -> list[Need]:
     """Tells of servers that were listed for so long, and never called; silent while the ledger is younger than that."""
     days = sorted({key.day for key in rows})
     if not days or _days_between(days[0], days[-1]) < UNUSED_DAYS - 1:

@@ -182,7 +182,7 @@ class CallRecords:
         calls, cut = self._tools.get(name, (0, 0))
         self._tools[name] = calls + 1, cut + record.cut
 
-    def stored(
+    def note_stored(
         self, name: str, origin: str, caller: Caller, size: int, is_cut: bool, lifetimes: tuple[float, float]
     ) -> None:
         if is_cut:
@@ -192,7 +192,7 @@ class CallRecords:
         if len(self._results) > MAX_RESULTS:
             del self._results[next(iter(self._results))]
 
-    def read(self, name: str) -> None:
+    def note_read(self, name: str) -> None:
         found = self._results.get(name)
         if found is not None:
             found.touch()

@@ -208,7 +208,7 @@ class _OpenedResult(NamedTuple):
 class StorageWatcher(Protocol):
     """Is told of the results that a process stores. Its methods must not block."""
 
-    def stored(
+    def note_stored(
         self, name: str, origin: str, caller: Caller, size: int, is_cut: bool, lifetimes: tuple[float, float]
     ) -> None:
         """Handles that a result was stored: whether because it was cut, or for changes to be sent of it later.
@@ -217,7 +217,7 @@ class StorageWatcher(Protocol):
         """
         ...
 
-    def read(self, name: str) -> None:
+    def note_read(self, name: str) -> None:
         """Handles that a result was read from the store, which prolongs its life."""
         ...
 
@@ -291,7 +291,7 @@ class StoredResults:
                     self._opened.pop((self._owner(caller), name), None)
                     if self.watcher is not None:
                         is_cut = root is None or head.is_part
-                        self.watcher.stored(name, origin.name, caller, len(packed), is_cut, lifetimes)
+                        self.watcher.note_stored(name, origin.name, caller, len(packed), is_cut, lifetimes)
                     return handle, shown
                 if root is not None and named_by_root and await self._holds(name, root.root, caller):
                     await self._store.put(self._owner(caller), name, packed, *lifetimes, self._account(caller))
@@ -407,7 +407,7 @@ class StoredResults:
 
     async def _load(self, owner: str, name: str) -> StoredResult | None:
         if self.watcher is not None:
-            self.watcher.read(name)
+            self.watcher.note_read(name)
         return _read(await self._store.get(owner, name))
 
     async def _load_kept(self, name: str, caller: Caller) -> StoredResult | None:

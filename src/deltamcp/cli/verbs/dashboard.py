@@ -7,6 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from deltamcp.cli.serving import gateway_dashboard
+from deltamcp.cli.serving.gateway_dashboard import DashboardOptions
+from deltamcp.cli.serving.network_options import parse_address
 from deltamcp.cli.terminal import output
 from deltamcp.dashboard.gateway_socket import RemoteGateway, find_gateways
 from deltamcp.errors import ConfigurationError, UsageError
@@ -59,6 +62,20 @@ def _run(main: Callable[[argparse.Namespace], Awaitable[None]]) -> Callable[[arg
             raise ConfigurationError(str(error)) from None
 
     return run
+
+
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("address", nargs="?", metavar="HOST:PORT", help="where to show the pages (127.0.0.1:8765)")
+    gateway_dashboard.add_write_option(verb)
+    verb.set_defaults(run=_show_dashboard)
+
+
+def _show_dashboard(args: argparse.Namespace) -> None:
+    options = DashboardOptions(may_write=args.dashboard_write)
+    if args.address:
+        host, port = parse_address("delta-mcp dashboard", args.address)
+        options = DashboardOptions(host, port, args.dashboard_write)
+    gateway_dashboard.run_dashboard(options)
 
 
 # status
