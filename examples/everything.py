@@ -215,7 +215,7 @@ async def test_logging_tool(ctx: Context) -> str:
 async def test_tool_with_progress(ctx: Context) -> str:
     """Reports progress while it works."""
     for done in (0, 50, 100):
-        await ctx.progress(done, 100, f"{done} of 100")
+        await ctx.report_progress(done, 100, f"{done} of 100")
         await asyncio.sleep(0.05)
     return str(ctx.meta.get("progressToken"))
 

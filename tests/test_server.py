@@ -73,7 +73,7 @@ async def test_requests_run_concurrently_and_the_quick_one_is_first(server):
 async def test_a_plain_function_runs_in_a_thread_and_can_speak_through_its_context(server):
     @server.tool
     def plain(ctx: Context) -> str:
-        ctx.wait(ctx.progress(1, 2, "half"))
+        ctx.wait(ctx.report_progress(1, 2, "half"))
         return threading.current_thread().name
 
     async with raw_client(server) as client:

@@ -62,7 +62,7 @@ def build() -> DeltaServer:
     @server.tool
     async def report(steps: int, ctx: Context) -> str:
         for step in range(min(max(steps, 0), 5)):
-            await ctx.progress(step + 1, total=steps)
+            await ctx.report_progress(step + 1, total=steps)
             await ctx.log("info", f"step {step}")
             await asyncio.sleep(0)
         return "reported"

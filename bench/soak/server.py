@@ -66,7 +66,7 @@ def build(store: str, operations: str) -> DeltaServer:
     @server.tool
     async def report(steps: int, ctx: Context) -> str:
         for step in range(steps):
-            await ctx.progress(step + 1, total=steps)
+            await ctx.report_progress(step + 1, total=steps)
             await ctx.log("info", f"step {step}")
             await asyncio.sleep(0.01)
         return "reported"

@@ -23,5 +23,5 @@ async def render(film: str, ctx: Context, frames: int = 50) -> dict[str, Any]:
     """
     for number in range(1, frames + 1):
         await asyncio.sleep(FRAME_SECONDS)
-        await ctx.progress(number, frames, f"frame {number}")
+        await ctx.report_progress(number, frames, f"frame {number}")
     return {"film": film, "frames": frames, "attempt": ctx.attempt, "worker": os.getpid()}

@@ -1,11 +1,13 @@
 """`Context`: a function's access to its request and its client. A function gets one by a parameter of that type."""
 
 import asyncio
-from collections.abc import Coroutine, Hashable, Mapping
-from typing import Any, ClassVar, Literal, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
+from typing_extensions import deprecated
 
+from deltamcp.conversation_state import ConversationState
 from deltamcp.dialects import versions
 from deltamcp.dialects.methods import LOG_LEVELS
 from deltamcp.dialects.questions import form_schema, read_form
@@ -13,7 +15,18 @@ from deltamcp.dialects.tasks import with_related_task
 from deltamcp.errors import InputDeclinedError
 from deltamcp.runtime.deadline import Deadline
 from deltamcp.runtime.seal import SessionContext
-from deltamcp.values import JSON, Era, InputRequest, LogLevel, Principal, RequestId, ResultShape, Terms
+from deltamcp.values import (
+    JSON,
+    BlobResource,
+    Era,
+    InputRequest,
+    LogLevel,
+    Principal,
+    RequestId,
+    ResultShape,
+    Terms,
+    TextResource,
+)
 from deltamcp.wire import jsonrpc
 
 T = TypeVar("T")
@@ -125,7 +138,11 @@ class Elicited(Struct, frozen=True):
         return self.action == "accept"
 
 
-class _SharedState(Struct):
+ReadResource: TypeAlias = Callable[[str], Awaitable[list[TextResource | BlobResource]]]
+"""Reads the resource at a URI for the caller of a request."""
+
+
+class RequestProgress(Struct):
     """What all contexts of one request share, so that a question or a progress is not counted twice."""
 
     question_count: int = 0
@@ -150,6 +167,7 @@ class Context:
         "_channel",
         "_deadline",
         "_loop",
+        "_read",
         "_session",
         "_shared",
         "attempt",
@@ -157,6 +175,7 @@ class Context:
         "memo",
         "promise_id",
         "request_id",
+        "state",
         "terms",
     )
 
@@ -169,7 +188,9 @@ class Context:
         lifespan: Any,
         deadline: Deadline,
         session: SessionContext,
-        shared: "_SharedState | None" = None,
+        shared: RequestProgress,
+        state: ConversationState,
+        read: ReadResource,
         promise_id: str | None = None,
         attempt: int = 1,
         memo: JSON = None,
@@ -189,13 +210,18 @@ class Context:
         self._channel = channel
         self._answers = answers
         self._session = session
-        self._shared = shared or _SharedState()
+        self._shared = shared
+        self.state = state
+        """What the server's functions keep of the conversation that the request belongs to: a small mapping, in the
+        store. Its methods raise `NoConversationError` where the request names none."""
+        self._read = read
         self._loop = asyncio.get_running_loop()
 
-    def with_lifespan(self, lifespan: Any) -> "Context":
-        """Returns the context of the same request for functions of another server, which has its own lifespan."""
-        if lifespan is self.lifespan:
+    def in_server(self, lifespan: Any, outer_uri: Callable[[str], str] | None) -> "Context":
+        """Returns the context of the same request for functions of a mounted server, with its own lifespan and URIs."""
+        if lifespan is self.lifespan and outer_uri is None:
             return self
+        read = self._read
         return Context(
             self.terms,
             self._channel,
@@ -205,6 +231,8 @@ class Context:
             self._deadline,
             self._session,
             self._shared,
+            self.state,
+            read if outer_uri is None else lambda uri: read(outer_uri(uri)),
             self.promise_id,
             self.attempt,
             self.memo,
@@ -264,7 +292,7 @@ class Context:
         return capability in self.terms.capabilities
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine from a plain function and returns its result: `ctx.wait(ctx.progress(1))`.
+        """Runs a coroutine from a plain function and returns its result: `ctx.wait(ctx.report_progress(1))`.
 
         It blocks the function's thread. An async function uses `await` instead.
         """
@@ -275,7 +303,11 @@ class Context:
         """Whether anybody hears of progress: the client asked for it, or a promise shows it."""
         return type(self.terms.meta.get("progressToken")) in (str, int) or self._channel.takes_every_progress
 
+    @deprecated("Context.progress is called report_progress; the old name goes with 0.3.")
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        await self.report_progress(progress, total, message)
+
+    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Reports progress to the client, if the client requested it.
 
         `progress` must grow with every call; the server does not send a value that is not above the one before.
@@ -300,6 +332,31 @@ class Context:
         if logger is not None:
             params["logger"] = logger
         await self._channel.notify(jsonrpc.encode_notification("notifications/message", params))
+
+    async def debug(self, data: JSON, logger: str | None = None) -> None:
+        """Sends a log message of the level debug, as `log` does."""
+        await self.log("debug", data, logger)
+
+    async def info(self, data: JSON, logger: str | None = None) -> None:
+        """Sends a log message of the level info, as `log` does."""
+        await self.log("info", data, logger)
+
+    async def warning(self, data: JSON, logger: str | None = None) -> None:
+        """Sends a log message of the level warning, as `log` does."""
+        await self.log("warning", data, logger)
+
+    async def error(self, data: JSON, logger: str | None = None) -> None:
+        """Sends a log message of the level error, as `log` does."""
+        await self.log("error", data, logger)
+
+    async def read_resource(self, uri: str) -> list[TextResource | BlobResource]:
+        """Reads a resource of this server, as the caller may, and returns its contents.
+
+        Raises:
+            ResourceNotFoundError: there is none at this URI, or the caller may not see it.
+            ToolError: it cannot be read.
+        """
+        return await self._read(uri)
 
     async def detach(self) -> None:
         """Closes the client's stream before a long wait, and the client reconnects for the result.

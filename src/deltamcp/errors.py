@@ -127,6 +127,16 @@ class ToolError(DeltaError):
     """An author raises it in a tool, resource or prompt; the server sends its text to the model unchanged."""
 
 
+class NoConversationError(ToolError):
+    """A function keeps state of a conversation, and the request names none."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This needs the state of a conversation, and the request belongs to none: use a session (MCP up to "
+            "2025-11-25, or stdio)."
+        )
+
+
 class ToolErrorCode(enum.StrEnum):
     """The codes of errors that the server itself reports as a tool's; authors choose others."""
 

@@ -115,6 +115,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     replay_bytes: int = 256 * 1024 * 1024
     """Events that the server stores for clients that reconnect, in all; one session stores at most 1 MiB of them."""
 
+    state_bytes: int = 64 * 1024
+    """State that functions keep of one conversation, as JSON; every call that reads it reads all of it."""
+
+    state_seconds: float = 86_400.0
+    """Time after which the server deletes the state of a conversation that no call uses: people come back the next
+    day."""
+
     kept_seconds: float = 300.0
     """Time after which the server deletes a stored result that no caller reads."""
 

@@ -149,8 +149,7 @@ class DeltaServer:
             Engine, catalog, info, instructions, limits, hooks, hub, search, computations, cache_seconds
         )
         self._engine: Engine | None = None
-        self.pages: dict[str, Callable[[Any], Any]] = {}
-        """Pages beside the HTTP endpoint, as `Engine.pages` has them; set them before the server has a transport."""
+        self._pages: dict[str, Callable[[Any], Any]] = {}
         self._store = self._open_store(store)
         self._keeps_in_process = store == "memory://"
         self._state_keys = check_keys(state_key)
@@ -190,6 +189,10 @@ class DeltaServer:
         if promise_concurrency is not None:
             self._promise_concurrency = promise_concurrency
 
+    def add_pages(self, pages: Mapping[str, Callable[[Any], Any]]) -> None:
+        """Adds pages beside the HTTP endpoint, as `Engine.pages` has them, before the server has a transport."""
+        self._pages.update(pages)
+
     @property
     def shares_store(self) -> bool:
         """Whether the store can be that of several processes; one in memory cannot."""
@@ -206,7 +209,7 @@ class DeltaServer:
         if self._engine is None:
             self._promise_runner = self._make_promise_runner()
             self._engine = self._make_engine(
-                self._store, self._state_keys, self._rate_limits, self._promise_runner, self.pages
+                self._store, self._state_keys, self._rate_limits, self._promise_runner, self._pages
             )
         return self._engine
 

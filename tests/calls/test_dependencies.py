@@ -242,8 +242,8 @@ async def test_resources_prompts_and_completions_get_dependencies():
         return [value + books[0]]
 
     async with connect(server) as client:
-        assert (await client.read("book://0"))[0]["text"] == "Emma"
-        assert (await client.prompt("review"))["messages"][0]["content"]["text"] == "short: Emma"
+        assert (await client.read_resource("book://0"))[0]["text"] == "Emma"
+        assert (await client.get_prompt("review"))["messages"][0]["content"]["text"] == "short: Emma"
         assert await client.complete({"type": "ref/prompt", "name": "review"}, "style", "s") == ["sEmma"]
 
 

@@ -95,8 +95,8 @@ async def test_resources_and_prompts_are_seen_and_completions_are_not():
         return ["orders"]
 
     async with connect(server) as client:
-        await client.read("order://7")
-        await client.prompt("ask", topic="orders")
+        await client.read_resource("order://7")
+        await client.get_prompt("ask", {"topic": "orders"})
         await client.complete({"type": "ref/prompt", "name": "ask"}, "topic", "o")
     assert seen == [(Kind.RESOURCES, "order://{number}", {"number": "7"}), (Kind.PROMPTS, "ask", {"topic": "orders"})]
 

@@ -98,9 +98,9 @@ async def test_everything_is_offered_under_the_prefix_and_runs_with_its_own_life
         assert {tool.name for tool in await client.tools()} == {"where", "books_find", "books_lend", "books_burn"}
         assert await client.call("where") == "library"
         assert await client.call("books_find", query="Emma") == "shelf Emma"
-        assert (await client.read("book://books/all"))[0]["text"] == "all of shelf"
-        assert (await client.read("book://books/Emma"))[0]["text"] == "book Emma"
-        messages = (await client.prompt("books_review", title="Emma"))["messages"]
+        assert (await client.read_resource("book://books/all"))[0]["text"] == "all of shelf"
+        assert (await client.read_resource("book://books/Emma"))[0]["text"] == "book Emma"
+        messages = (await client.get_prompt("books_review", {"title": "Emma"}))["messages"]
         assert messages[0]["content"]["text"] == "Review Emma in shelf"
         prompt = {"type": "ref/prompt", "name": "books_review"}
         assert await client.complete(prompt, "title", "E") == ["E shelf"]
@@ -112,7 +112,7 @@ async def test_without_a_prefix_names_stay():
     async with connect(library((shelf(), ""))) as client:
         assert {tool.name for tool in await client.tools()} == {"where", "find", "lend", "burn"}
         assert await client.call("find", query="Emma") == "shelf Emma"
-        assert (await client.read("book://all"))[0]["text"] == "all of shelf"
+        assert (await client.read_resource("book://all"))[0]["text"] == "all of shelf"
 
 
 @pytest.mark.parametrize("prefix", ["", "p"])
@@ -145,7 +145,7 @@ async def test_a_server_in_a_server_in_a_server():
     async with connect(outer) as client:
         assert await client.call("library_where") == "library"
         assert await client.call("library_books_find", query="Emma") == "shelf Emma"
-        assert (await client.read("book://library/books/all"))[0]["text"] == "all of shelf"
+        assert (await client.read_resource("book://library/books/all"))[0]["text"] == "all of shelf"
     assert outer.engine.catalog.operations["library_books_lend"].id == "library.books.loans.lend"
 
 
@@ -174,8 +174,8 @@ async def test_middleware_of_the_mounted_server_runs_inside_with_its_own_names()
     server = library((shelf(middleware=[record("inner")]), "books"), middleware=[record("outer")])
     async with connect(server) as client:
         assert await client.call("books_find", query="Emma") == "shelf Emma!!"
-        await client.read("book://books/Emma")
-        await client.prompt("books_review", title="Emma")
+        await client.read_resource("book://books/Emma")
+        await client.get_prompt("books_review", {"title": "Emma"})
         assert await client.call("where") == "library"
     assert seen == [
         ("outer", "books.find", "library"),

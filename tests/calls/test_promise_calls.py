@@ -293,9 +293,9 @@ async def test_progress_is_in_the_promise_and_goes_to_whoever_waits(work):
 
     async def steps(ctx: Context) -> str:
         """Reports."""
-        await ctx.progress(1, 4, "one")
+        await ctx.report_progress(1, 4, "one")
         await reported.wait()
-        await ctx.progress(2, 4, "two")
+        await ctx.report_progress(2, 4, "two")
         await work.goes_on.wait()
         return "done"
 

@@ -192,9 +192,9 @@ async def test_a_message_that_is_no_text_does_not_keep_later_progress_from_clien
 
     async def steps(ctx: Context) -> str:
         """Reports."""
-        await ctx.progress(1, 4, "\ud800")
+        await ctx.report_progress(1, 4, "\ud800")
         await asyncio.sleep(0.05)
-        await ctx.progress(2, 4, "two")
+        await ctx.report_progress(2, 4, "two")
         await worker.goes_on.wait()
         return "done"
 

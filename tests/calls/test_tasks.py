@@ -41,7 +41,7 @@ class TasksServer:
         @server.tool(promise="auto", sync_seconds=0)
         async def print_it(text: str, ctx: Context) -> str:
             self.runs.append(text)
-            await ctx.progress(1, 4)
+            await ctx.report_progress(1, 4)
             self.started.set()
             await self.go_on.wait()
             return f"printed {text}"

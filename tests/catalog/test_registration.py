@@ -81,7 +81,7 @@ async def test_the_first_argument_may_be_the_name():
 
     async with connect(server) as client:
         assert await client.call("seek", query="x") == "x"
-        assert (await client.prompt("ask", topic="y"))["messages"][0]["content"]["text"] == "y"
+        assert (await client.get_prompt("ask", {"topic": "y"}))["messages"][0]["content"]["text"] == "y"
     with pytest.raises(ConfigurationError, match="seek"):
         server.tool("seek", name="look")
 

@@ -39,14 +39,14 @@ async def changed_upstream(folder):
 
 
 def tool_names(running):
-    return [item.name for item in running._items]
+    return [item.name for item in running._catalog._items]
 
 
 async def test_what_waits_is_listed_shown_and_approved_and_a_running_gateway_notices(tmp_path):
     upstream = await changed_upstream(tmp_path)
     running = gateway(tmp_path, upstream.config())
     async with connect(running.server, progressive=False):
-        running._known.refresh("books")
+        running.upstreams["books"].refresh()
         await wait_until(lambda: tool_names(running) == ["buy"])
         listed = approve(tmp_path)
         assert listed.out.startswith("books: tool find: changed\nbooks: tool list: changed\n") and not listed.err
@@ -68,14 +68,14 @@ async def test_what_was_rejected_stays_out_until_it_changes_again(tmp_path):
     async def offered():
         running = gateway(tmp_path, upstream.config())
         async with connect(running.server, progressive=False) as client:
-            running._known.refresh("books")
+            running.upstreams["books"].refresh()
             await wait_until(lambda: "find" not in tool_names(running))
             with pytest.raises(Exception, match="rejected by the user"):
                 await client.call("find")
 
     running = gateway(tmp_path, upstream.config())
     async with connect(running.server):
-        running._known.refresh("books")
+        running.upstreams["books"].refresh()
         await wait_until(lambda: "find" not in tool_names(running))
     approve(tmp_path, "books", "--reject")
     await offered()

@@ -1155,7 +1155,7 @@ def test_help_and_version(say):
         assert re.search(rf"\b{code}\b", top.partition("exit codes")[2])
 
 
-@pytest.mark.parametrize("words", [[], ["lst"], ["list", "--nonsense", "x"], ["call", "x", "y", "--page", "two"]])
+@pytest.mark.parametrize("words", [["lst"], ["list", "--nonsense", "x"], ["call", "x", "y", "--page", "two"]])
 def test_what_the_parser_refuses_ends_with_2(say, words):
     done = say(*words)
 
@@ -1232,7 +1232,7 @@ def test_any_words_are_a_call_that_can_be_written_again_or_one_sentence(say, mon
         assert found[1] == found[0]
     elif done.code:
         assert done.code == 2
-        assert done.err.splitlines()[-1].startswith(("delta-mcp: ", "delta-mcp call: error: "))
+        assert done.err.startswith("delta-mcp: ")
         assert "Traceback" not in done.err
     else:
         assert done.out.startswith("usage: ")

@@ -54,7 +54,7 @@ async def test_calls_and_stderr_are_shown(tmp_path, running):
     assert "No call came" in (await asked(tmp_path, "logs")).out
     await client.call("execute", operation="books.find", params={})
     assert "books.find: done" in (await asked(tmp_path, "logs")).out
-    made.upstreams["books"]._clients.local.stderr.add("warning: \x1b[31mred\u202e")
+    made.upstreams["books"].connection._clients.local.stderr.add("warning: \x1b[31mred\u202e")
     shown = (await asked(tmp_path, "logs", "books")).out
     assert r"warning: \u001b[31mred\u202e" in shown
     assert_one_sentence(await asked(tmp_path, "logs", "book"), 2)
@@ -63,17 +63,17 @@ async def test_calls_and_stderr_are_shown(tmp_path, running):
 async def test_a_server_is_restarted(tmp_path, running):
     made, client, _ = running
     await client.call("execute", operation="books.find", params={})
-    before = made.upstreams["books"].state.pid
+    before = made.upstreams["books"].connection.state.pid
     assert "started anew" in (await asked(tmp_path, "restart", "books")).out
-    await wait_until(lambda: made.upstreams["books"].state.pid not in (None, before))
+    await wait_until(lambda: made.upstreams["books"].connection.state.pid not in (None, before))
 
 
 async def test_a_call_is_cancelled(tmp_path, running):
     made, client, upstream = running
     upstream.write(tools=[tool("find"), tool("wait")], hangs=["tools/call"])
     calling = asyncio.ensure_future(client.call("execute", operation="books.wait", params={}))
-    await wait_until(lambda: any(True for _ in made.upstreams["books"].calls))
-    (call,) = made.upstreams["books"].calls
+    await wait_until(lambda: any(True for _ in made.upstreams["books"].connection.calls))
+    (call,) = made.upstreams["books"].connection.calls
     assert f"call-{call.id}: books wait" in (await asked(tmp_path, "status")).out
     assert "told to stop" in (await asked(tmp_path, "cancel", f"call-{call.id}")).out
     with pytest.raises(CallFailedError, match="told to stop"):

@@ -27,7 +27,7 @@ server = DeltaServer("slow", "1")
 @server.tool(promise="always")
 async def work(number: int, ctx: Context) -> dict:
     "Work until there is a file."
-    await ctx.progress(1, 2, "half")
+    await ctx.report_progress(1, 2, "half")
     while not Path("may_end").exists():
         await asyncio.sleep(0.02)
     return {"number": number}

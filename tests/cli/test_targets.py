@@ -149,10 +149,10 @@ def test_audit_tells_a_wrong_entry_too(folder):
     ("words", "sentence"),
     [
         (["Ann Lee"], "'Ann Lee' after hello is no NAME=VALUE; say which argument it is, as NAME='Ann Lee'."),
-        (["name=x", "--pge", "3"], "There is no option --pge; did you mean --page?"),
+        (["name=x", "--pge", "3"], "call has no option --pge; did you mean --page?"),
         (
             ["--name", "Ann"],
-            "There is no option --name; delta-mcp call --help shows how options and arguments are written.",
+            "call has no option --name; delta-mcp call --help tells what it takes.",
         ),
         (["name=x", "--page"], "--page needs a value."),
         (["--", "--json"], "'--json' after hello is no NAME=VALUE; say which argument it is, as NAME=--json."),

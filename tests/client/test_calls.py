@@ -59,7 +59,7 @@ def make_server() -> DeltaServer:
     async def steps(n: int, ctx: Context) -> int:
         """Tells how far it is."""
         for step in range(n):
-            await ctx.progress(step + 1, n, f"step {step + 1}")
+            await ctx.report_progress(step + 1, n, f"step {step + 1}")
         return n
 
     @server.tool

@@ -474,12 +474,12 @@ async def test_resources_and_prompts_are_listed_read_and_filled_in():
 
     for speak in ("modern", "handshake"):
         async with connect(server, speak=speak) as client:
-            assert [item["uri"] for item in await client.resources()] == ["mem://one"]
-            assert [item["uriTemplate"] for item in await client.templates()] == ["mem://{n}/x"]
-            assert (await client.read("mem://one"))[0]["text"] == "first"
-            assert (await client.read("mem://7/x"))[0]["text"] == "number 7"
-            assert [item["name"] for item in await client.prompts()] == ["greet"]
-            filled = await client.prompt("greet", name="Ada")
+            assert [item["uri"] for item in await client.list_resources()] == ["mem://one"]
+            assert [item["uriTemplate"] for item in await client.list_resource_templates()] == ["mem://{n}/x"]
+            assert (await client.read_resource("mem://one"))[0]["text"] == "first"
+            assert (await client.read_resource("mem://7/x"))[0]["text"] == "number 7"
+            assert [item["name"] for item in await client.list_prompts()] == ["greet"]
+            filled = await client.get_prompt("greet", {"name": "Ada"})
             assert filled["messages"][0]["content"]["text"] == "Say hello to Ada."
             assert await client.complete({"type": "ref/prompt", "name": "greet"}, "name", "A") == ["Ada", "Alan"]
             assert await client.tools() == []
@@ -490,16 +490,24 @@ async def test_lists_that_a_server_does_not_offer_are_empty(speak: Any):
     server = DeltaServer("tools alone")
     server.tool(name="ping")(lambda: "pong")
     async with connect(server, speak=speak) as client:
-        assert (await client.prompts(), await client.resources(), await client.templates()) == ([], [], [])
+        assert (await client.list_prompts(), await client.list_resources(), await client.list_resource_templates()) == (
+            [],
+            [],
+            [],
+        )
 
 
 @pytest.mark.parametrize("capabilities", [{"tools": {}}, {"tools": {}, "prompts": {}, "resources": {}}])
 async def test_lists_whose_method_a_server_does_not_know_are_empty(log, discover, capabilities):
     async with connect(fake_stdio.command(log=log, discover=discover, capabilities=capabilities)) as client:
-        assert (await client.prompts(), await client.resources(), await client.templates()) == ([], [], [])
+        assert (await client.list_prompts(), await client.list_resources(), await client.list_resource_templates()) == (
+            [],
+            [],
+            [],
+        )
         assert len(await client.tools()) == 4
         with pytest.raises(PeerError, match="Unknown method"):
-            await client.prompt("greet")
+            await client.get_prompt("greet")
 
 
 async def test_a_list_that_fails_for_another_reason_is_told():
@@ -510,7 +518,7 @@ async def test_a_list_that_fails_for_another_reason_is_told():
         fake.always("prompts/list", failed)
         async with connect(fake.url) as client:
             with pytest.raises(PeerError, match="Out of order"):
-                await client.prompts()
+                await client.list_prompts()
 
 
 @pytest.mark.parametrize("speak", ["modern", "handshake"])

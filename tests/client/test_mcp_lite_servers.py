@@ -79,7 +79,7 @@ def server() -> DeltaServer:
     async def steps(ctx: Context) -> str:
         """Reports its progress."""
         for done in range(1, 4):
-            await ctx.progress(done, 3, f"step {done}")
+            await ctx.report_progress(done, 3, f"step {done}")
         return "done"
 
     @server.tool

@@ -55,8 +55,8 @@ async def test_the_official_sdk(sdk: Any, speak: Any, encoding: Any):
         assert (await client.call_tool("weather", {"city": "Bern"})).raw["structuredContent"]["celsius"] == 21.5
         with pytest.raises(CallFailedError, match="fails"):
             await client.call("fails")
-        assert (await client.read("mem://one"))[0]["text"] == "first"
-        assert (await client.prompt("greet", name="Ada"))["messages"][0]["content"]["text"] == "Hello Ada"
+        assert (await client.read_resource("mem://one"))[0]["text"] == "first"
+        assert (await client.get_prompt("greet", {"name": "Ada"}))["messages"][0]["content"]["text"] == "Hello Ada"
         (definition,) = await client.describe("weather")
         assert definition["outputSchema"]["properties"]["celsius"]["type"] == "number"
         assert await asyncio.gather(*(client.call("add", a=n, b=0) for n in range(50))) in (
@@ -112,8 +112,8 @@ def make_server() -> DeltaServer:
     @server.tool
     async def steps(ctx: Context) -> str:
         """Tells how far it is."""
-        await ctx.progress(1, 2)
-        await ctx.progress(2, 2)
+        await ctx.report_progress(1, 2)
+        await ctx.report_progress(2, 2)
         return "done"
 
     return server

@@ -33,7 +33,7 @@ class Desk:
         async def work(number: int, ctx: Context) -> dict[str, Any]:
             """Works until it may end."""
             self.begun.append(number)
-            await ctx.progress(1, 2, "half")
+            await ctx.report_progress(1, 2, "half")
             try:
                 await self.may_end.wait()
             except asyncio.CancelledError:

@@ -278,9 +278,9 @@ async def test_prompts_and_resources_may_ask_too(method):
         fake.always(method, asks)
         async with connect(fake.url, on_elicitation=answered) as client:
             if method == "prompts/get":
-                assert (await client.prompt("p"))["description"] == "Ada"
+                assert (await client.get_prompt("p"))["description"] == "Ada"
             else:
-                assert (await client.read("x:y"))[0]["text"] == "Ada"
+                assert (await client.read_resource("x:y"))[0]["text"] == "Ada"
         first, second = fake.of(method)
         assert first.headers["mcp-name"] == second.headers["mcp-name"] == ("p" if method == "prompts/get" else "x:y")
 

@@ -47,10 +47,10 @@ async def calls_everything(client: DeltaClient) -> None:
 async def uses_everything(client: DeltaClient) -> None:
     for tool in await client.tools():
         await client.call_tool(tool.name)
-    for resource in await client.resources():
-        await client.read(resource["uri"])
-    for prompt in await client.prompts():
-        await client.prompt(prompt["name"])
+    for resource in await client.list_resources():
+        await client.read_resource(resource["uri"])
+    for prompt in await client.list_prompts():
+        await client.get_prompt(prompt["name"])
 
 
 async def calls_as_told(client: DeltaClient) -> None:

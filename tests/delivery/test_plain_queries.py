@@ -143,7 +143,9 @@ async def test_a_gateway_offers_the_arguments_of_the_function_alone():
     listing = UpstreamListing(about, "2025-11-25", tools)
     gateway = DeltaServer("gateway", disclosure=Disclosure("full"))
     offer = UpstreamOffer(config, Upstream("shop", config.entry), listing)
-    items = UpstreamItems(True, frozenset(), ResourceClaims((), gateway.engine.catalog.view)).update([offer])
+    upstream_items = UpstreamItems(frozenset(), ResourceClaims(list, gateway.engine.catalog.view))
+    upstream_items.configure(True, None)
+    items = upstream_items.update([offer])
     gateway.items.replace_items([], list(items.values()))
     shown = await listed(gateway)
     own = {"rows": {"state"}, "find": {"grep"}, "log": set[str]()}

@@ -46,7 +46,7 @@ def make_server() -> DeltaServer:
 
     @server.tool
     async def echo(value: Any, ctx: Context) -> Any:
-        await ctx.progress(1)
+        await ctx.report_progress(1)
         await ctx.log("error", "a word", value)
         return {"value": value}
 

@@ -38,14 +38,14 @@ async def test_a_list_that_fails_hides_no_other_and_comes_back(
         assert await listed() == {kind: int(kind != broken) for kind in LISTS}
         await wait_until(lambda: f"one does not list its {broken}: {broken}/list is broken." in caplog.text)
         upstream.write(**LISTS)
-        made._known.refresh("one")
+        made.upstreams["one"].refresh()
         async with asyncio.timeout(HANG_SECONDS):
             while await listed() != dict.fromkeys(LISTS, 1):  # noqa: ASYNC110 - another process lists it
                 await asyncio.sleep(0.01)
         assert "has something new" not in caplog.text, "what could not be had before is not new"
         upstream.write(fails=[f"{broken}/list"], **LISTS)
-        made._known.refresh("one")
-        await wait_until(lambda: bool(made._known.get("one").faults))  # type: ignore[union-attr]
+        made.upstreams["one"].refresh()
+        await wait_until(lambda: bool(made.upstreams["one"].listing.faults))  # type: ignore[union-attr]
         assert await listed() == dict.fromkeys(LISTS, 1), "what was known stays"
 
 
@@ -89,7 +89,7 @@ async def test_a_tool_is_not_called_while_the_tools_cannot_be_compared(tmp_path:
     async with connect(gateway(tmp_path, upstream.config()).server, progressive=False) as client:
         reply = await client.call_tool("a", {})
         assert reply.is_error and "nobody can say whether it is what was approved" in reply.text
-        assert (await client.prompt("ask"))["messages"]
+        assert (await client.get_prompt("ask"))["messages"]
         assert (await client.call_tool("a", {})).is_error, "another request may pass, and this one may not"
 
 
@@ -104,7 +104,7 @@ async def test_over_http_too(tmp_path: Path, era: Any, monkeypatch: pytest.Monke
         made = gateway(tmp_path, UpstreamConfig(name="terraform", entry=entry, speak=era, promise="never"))
         client = await stack.enter_async_context(connect(made.server, progressive=False))
         assert await client.call("plan") == "planned"
-        known = made._known.get("terraform")
+        known = made.upstreams["terraform"].listing
         assert known is not None and known.faults.keys() == {"resources"}
 
 

@@ -48,7 +48,9 @@ def offered_server(listings, surface, query=True):
         offers.append(UpstreamOffer(config, Upstream(name, config.entry), UpstreamListing({}, "2025-11-25", tools)))
     results = DEFAULT_RESULTS if surface == "meta" else None
     server = DeltaServer("gateway", disclosure=Disclosure(surface, query=query), results=results)
-    items = UpstreamItems(True, frozenset({"query"}), ResourceClaims((), server.engine.catalog.view)).update(offers)
+    upstream_items = UpstreamItems(frozenset({"query"}), ResourceClaims(list, server.engine.catalog.view))
+    upstream_items.configure(True, None)
+    items = upstream_items.update(offers)
     server.items.replace_items([], list(items.values()))
     return server, items
 

@@ -75,9 +75,9 @@ async def test_two_upstreams_with_the_same_tools_and_uris(tmp_path, caplog):
     first, second = ListingUpstream(tmp_path, "one", **lists), ListingUpstream(tmp_path, "two", **lists)
     async with connect(gateway(tmp_path, first.config(), second.config()).server, progressive=False) as client:
         assert [one.name for one in await client.tools()] == ["one_search", "two_search"]
-        assert [one["uri"] for one in await client.resources()] == ["notes://all", "notes://two/all"]
-        assert [one["name"] for one in await client.prompts()] == ["one_ask", "two_ask"]
-        (contents,) = await client.read("notes://two/all")
+        assert [one["uri"] for one in await client.list_resources()] == ["notes://all", "notes://two/all"]
+        assert [one["name"] for one in await client.list_prompts()] == ["one_ask", "two_ask"]
+        (contents,) = await client.read_resource("notes://two/all")
         assert json.loads(contents["text"])["uri"] == "notes://all"
     assert "notes://two/all" in caplog.text
 
@@ -95,7 +95,7 @@ async def test_what_was_seen_once_is_offered_before_the_upstream_has_started(tmp
     again = gateway(tmp_path, upstream.config())
     async with connect(again.server, progressive=False) as client:
         assert [one.name for one in await client.tools()] == ["a"]
-        assert again.upstreams["one"].state.starts == 0
+        assert again.upstreams["one"].connection.state.starts == 0
 
 
 async def test_an_upstream_that_never_answers_is_waited_for_once(tmp_path):

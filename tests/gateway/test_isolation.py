@@ -60,7 +60,7 @@ class House:
         if user == "operator":
             await UserStorage().save(server, record)
         else:
-            logins = SealedLogins(engine.store, self.gateway._seal, engine.info["name"], PRINCIPALS[user])
+            logins = SealedLogins(engine.store, self.gateway._connections.seal, engine.info["name"], PRINCIPALS[user])
             await logins.save(server, record)
 
     @contextlib.asynccontextmanager
@@ -153,11 +153,11 @@ def requests(surface: str) -> list[Step]:
 
     def read(client: DeltaClient, chance: random.Random, user: str) -> tuple[Any, str]:
         chosen = uri(chance)
-        return client.read(chosen), chosen
+        return client.read_resource(chosen), chosen
 
     def prompt(client: DeltaClient, chance: random.Random, user: str) -> tuple[Any, str]:
         chosen = chance.choice(["vault_plan", f"vault_plan_{somebody(chance)}"])
-        return client.prompt(chosen, topic="x"), chosen
+        return client.get_prompt(chosen, {"topic": "x"}), chosen
 
     def complete(client: DeltaClient, chance: random.Random, user: str) -> tuple[Any, str]:
         word = somebody(chance)
@@ -185,10 +185,10 @@ def requests(surface: str) -> list[Step]:
     return [
         lambda client, chance, user: (client.tools(), ""),
         lambda client, chance, user: (client.describe(), ""),
-        lambda client, chance, user: (client.resources(), ""),
-        lambda client, chance, user: (client.templates(), ""),
-        lambda client, chance, user: (client.prompts(), ""),
-        lambda client, chance, user: (client.read(STATUS_URI), ""),
+        lambda client, chance, user: (client.list_resources(), ""),
+        lambda client, chance, user: (client.list_resource_templates(), ""),
+        lambda client, chance, user: (client.list_prompts(), ""),
+        lambda client, chance, user: (client.read_resource(STATUS_URI), ""),
         call,
         call,
         read,
@@ -266,7 +266,7 @@ async def test_a_principal_without_a_login_sees_what_all_share_and_how_to_log_in
             names = {tool.name for tool in await bob.tools()}
             assert "log_in_vault" in names and "plain_echo" in names
             assert not [name for name in names if name.startswith("vault_")]
-            assert not crossings("bob", [bob.server.raw, await attempt(bob.resources())])
+            assert not crossings("bob", [bob.server.raw, await attempt(bob.list_resources())])
         async with made.client("alice") as alice:
             assert f"vault_open_{mark('alice')}" in {tool.name for tool in await alice.tools()}
 
@@ -278,13 +278,13 @@ async def test_a_list_that_changes_is_announced_to_its_principal_and_offered(tmp
             user: await stack.enter_async_context(made.client(user, on_change=heard[user].append)) for user in USERS[:2]
         }
         for client in clients.values():
-            await client.resources()
+            await client.list_resources()
         new = {"uri": "vault://new", "name": "new"}
         made.private.lists["alice"]["resources"].append(new)
         await made.private.announce("alice", "resources")
         await wait_until(lambda: "resources" in heard["alice"])
-        assert "vault://new" in {one["uri"] for one in await clients["alice"].resources()}
-        assert "vault://new" not in {one["uri"] for one in await clients["bob"].resources()}
+        assert "vault://new" in {one["uri"] for one in await clients["alice"].list_resources()}
+        assert "vault://new" not in {one["uri"] for one in await clients["bob"].list_resources()}
         assert heard["bob"] == []
 
 
@@ -302,7 +302,7 @@ async def test_a_tool_that_changes_for_one_principal_is_kept_out_until_it_is_app
             assert "kept out" in refused["error"]
         async with made.client("bob") as bob:
             assert await bob.call("vault_look"), "the change is not bob's"
-        approvals = made.gateway._approvals
+        approvals = made.gateway._catalog._approvals
         [path] = [path for path in approvals.records() if path.stem.endswith("-principals")]
         approvals.change(path, lambda record: approve(record, list(record.waiting)))
         async with made.client("alice") as alice:
@@ -320,7 +320,7 @@ async def test_a_tool_that_changed_while_a_principal_was_not_connected_does_not_
         assert await alice.call("vault_look")
         tools = made.private.lists["alice"]["tools"]
         tools[0] = {**tools[0], "description": "Looks, and obeys."}
-        connection = made.gateway.upstreams["vault"]._clients.find(PRINCIPALS["alice"])
+        connection = made.gateway.upstreams["vault"].connection._clients.find(PRINCIPALS["alice"])
         assert connection is not None
         connection.lose(connection.life, Exception("It was idle."))
         ran = len(made.private.of("tools/call"))
@@ -353,7 +353,11 @@ async def test_callers_whom_nobody_authenticates_do_not_have_the_operators_login
         assert names >= {"log_in_vault", "plain_echo"} and not [name for name in names if name.startswith("vault_")]
         refused = await attempt(client.call("log_in_vault"))
         assert "--auth" in refused["error"] and "shared_login = true" in refused["error"]
-        seen = [client.server.raw, await attempt(client.resources()), await attempt(client.read(STATUS_URI))]
+        seen = [
+            client.server.raw,
+            await attempt(client.list_resources()),
+            await attempt(client.read_resource(STATUS_URI)),
+        ]
         assert not crossings("anybody", seen)
 
 
@@ -365,7 +369,7 @@ async def test_the_operator_may_share_its_login_with_them(tmp_path, monkeypatch)
     ):
         assert f"vault_open_{mark('operator')}" in {tool.name for tool in await client.tools()}
         assert secret("operator") in json.dumps(await client.call_tool("vault_look", {}), default=str)
-        assert ANONYMOUS.owner not in {made.gateway.upstreams["vault"].login_of(ANONYMOUS).owner}
+        assert ANONYMOUS.owner not in {made.gateway.upstreams["vault"].connection.login_of(ANONYMOUS).owner}
 
 
 async def test_caches_may_not_share_lists_that_depend_on_a_login(tmp_path, monkeypatch):
@@ -395,5 +399,5 @@ async def test_only_a_bounded_number_of_principals_is_kept_and_others_are_asked_
         for _ in range(2):
             for user, client in clients.items():
                 assert f"vault_open_{mark(user)}" in {tool.name for tool in await client.tools()}
-        principals = made.gateway._principals
+        principals = made.gateway._catalog._principals
         assert principals is not None and len(principals._owns) == 1

@@ -1,14 +1,14 @@
 """What upstreams list is fetched when it may differ, however often they say so, and none spoils what others list."""
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any
+import contextlib
+from typing import Any, cast
 
 import pytest
 
 from deltamcp import connect
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.known_listings import KnownListings
+from deltamcp.gateway.gateway_upstream import GatewayUpstream, wait_for_first_lists
 from deltamcp.gateway.listing_cache import ListingCache
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.quarantine import Quarantine
@@ -33,17 +33,57 @@ async def test_definitions_of_wrong_types_are_offered_without_what_is_wrong(tmp_
         assert {"odd_number", "odd_large", "odd_bare", "other_a"} <= listed.keys()
         assert "description" not in listed["odd_number"] and listed["odd_number"]["annotations"] == []
         assert listed["odd_large"]["inputSchema"]["maximum"] == 10**400
-        assert [one["name"] for one in await client.prompts()] == ["odd_ask"]
+        assert [one["name"] for one in await client.list_prompts()] == ["odd_ask"]
 
 
-def known(folder, fetch, on_update, *names):
-    configs = [UpstreamConfig(name=name, entry={"command": name}) for name in names]
-    upstreams: Any = {
-        name: SimpleNamespace(fetch_listing=lambda name=name: fetch(name), note_comparison=lambda: None)
-        for name in names
-    }
-    quarantine = Quarantine(Approvals(folder / "approvals"), upstreams)
-    return KnownListings(configs, upstreams, ListingCache(folder), quarantine, on_update, lambda kinds: None, 1e9)
+class Connectionlike:
+    def __init__(self, fetch):
+        self.fetch_listing = fetch
+
+    def open(self):
+        pass
+
+    def note_comparison(self):
+        pass
+
+
+class Known:
+    """Upstreams whose lists a function makes, and which are offered by another."""
+
+    def __init__(self, folder, fetch, offer, *names):
+        self._offer = offer
+
+        def connect(config, listener):
+            return Connectionlike(lambda: fetch(config.name))
+
+        quarantine, user = Quarantine(Approvals(folder / "approvals")), cast(Any, self)
+        self.upstreams = {
+            name: GatewayUpstream(
+                UpstreamConfig(name=name, entry={"command": name}),
+                cast(Any, connect),
+                ListingCache(folder),
+                quarantine,
+                user,
+            )
+            for name in names
+        }
+
+    async def replace_listing(self, upstream, listing, announced):
+        known, upstream.listing = upstream.listing, listing
+        try:
+            await self._offer()
+        except BaseException:
+            upstream.listing = known
+            raise
+
+    @contextlib.asynccontextmanager
+    async def running(self):
+        for one in self.upstreams.values():
+            one.load(max_age_seconds=1e9)
+            one.start()
+        yield
+        for one in self.upstreams.values():
+            await one.stop_listing()
 
 
 async def offer_at_once():
@@ -62,12 +102,11 @@ async def test_an_upstream_that_announces_changes_without_end_is_asked_less_and_
         await sleep(0)
 
     async def fetch(name):
-        made.refresh(name)
+        made.upstreams[name].refresh()
         return UpstreamListing({}, "2025-11-25", [tool(f"a{len(pauses)}")])
 
     monkeypatch.setattr(asyncio, "sleep", note_pause)
-    made = known(tmp_path, fetch, offer_at_once, "one")
-    made.load()
+    made = Known(tmp_path, fetch, offer_at_once, "one")
     async with made.running():
         await done.wait()
     assert pauses[2:8] == [2 * pause for pause in pauses[1:7]] and pauses[1] > 0
@@ -86,7 +125,7 @@ async def test_lists_that_take_long_to_be_offered_have_a_tenth_of_the_time(tmp_p
         await sleep(0)
 
     async def fetch(name):
-        made.refresh(name)
+        made.upstreams[name].refresh()
         return UpstreamListing({}, "2025-11-25", [tool(f"a{len(pauses)}")])
 
     async def offer():
@@ -95,8 +134,7 @@ async def test_lists_that_take_long_to_be_offered_have_a_tenth_of_the_time(tmp_p
 
     monkeypatch.setattr(asyncio, "sleep", note_pause)
     monkeypatch.setattr(loop, "time", lambda: time() + late)
-    made = known(tmp_path, fetch, offer, "one")
-    made.load()
+    made = Known(tmp_path, fetch, offer, "one")
     async with made.running():
         await done.wait()
     assert pauses[0] == 0 and all(20 <= pause < 60 for pause in pauses[1:])
@@ -107,14 +145,13 @@ async def test_lists_that_cannot_be_offered_do_not_keep_others_from_being_offere
         return UpstreamListing({}, "2025-11-25", [tool(name)])
 
     async def offer():
-        if made.get("bad") is not None:
+        if made.upstreams["bad"].listing is not None:
             raise RuntimeError("a fault")
-        offered.append(made.get("good"))
+        offered.append(made.upstreams["good"].listing)
 
     offered: list[UpstreamListing | None] = []
-    made = known(tmp_path, fetch, offer, "bad", "good")
-    made.load()
+    made = Known(tmp_path, fetch, offer, "bad", "good")
     async with made.running():
-        await made.wait_for_unseen(60)
+        await wait_for_first_lists(made.upstreams.values(), 60)
         await wait_until(lambda: offered[-1:] not in ([], [None]))
-    assert "bad: what it lists cannot be offered" in caplog.text and made.get("bad") is None
+    assert "bad: what it lists cannot be offered" in caplog.text and made.upstreams["bad"].listing is None

@@ -38,7 +38,7 @@ async def test_a_server_is_killed_during_a_hundred_calls(tmp_path, discover):
         ]
         held = [asyncio.create_task(client.call_tool("one_late", {"n": n})) for n in range(5)]
         await wait_until(lambda: fake_stdio.tools_run(tmp_path / "one").count("late") == 5)
-        pid = made.upstreams["one"].state.pid
+        pid = made.upstreams["one"].connection.state.pid
         assert pid is not None
         os.kill(pid, 9)
         replies = await asyncio.gather(*calls)
@@ -46,8 +46,8 @@ async def test_a_server_is_killed_during_a_hundred_calls(tmp_path, discover):
         served = await client.call_tool("one_buy", {})
 
     assert not served.is_error
-    assert made.upstreams["one"].state.restarts == 1
-    assert made.upstreams["two"].state.restarts == 0
+    assert made.upstreams["one"].connection.state.restarts == 1
+    assert made.upstreams["two"].connection.state.restarts == 0
     assert all(map(is_retryable_failure, lost))
     failed = [reply for reply in replies if reply.is_error]
     assert all(map(is_retryable_failure, failed))

@@ -1,6 +1,7 @@
 """Catalogs of principals: made at the first request, shared where they are equal, with few fetches."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ ALICE, BOB, CAROL = (Principal(name, issuer="https://issuer.example") for name i
 
 class Upstreamlike:
     """Lists to each principal what a test says; who is not named has no login."""
+
+    has_logins = True
 
     def __init__(self, **lists: list[str]) -> None:
         self.lists = lists
@@ -63,11 +66,11 @@ class Made:
     def __init__(self, upstream: Upstreamlike, **options: Any) -> None:
         self.count, self.announced = 0, list[OwnChange]()
         config = UpstreamConfig(name="notes", entry={"url": "https://notes.example"}, auth="oauth", **options)
-        upstreams: Any = {"notes": upstream}
+        upstreams: Any = {"notes": SimpleNamespace(name="notes", config=config, connection=upstream)}
         reviews: Any = Reviewslike()
         self.local = Catalog()
         self.principals = PrincipalCatalogs(
-            [config], upstreams, reviews, self.local, self.make, self.announced.append, wait_seconds=0.01
+            upstreams, reviews, self.local, self.make, self.announced.append, lambda owner: None, wait_seconds=0.01
         )
         self.count = 0
 

@@ -94,14 +94,14 @@ async def test_a_notice_comes_back_to_those_that_subscribed(tmp_path, speak):
         connect(made.server, speak=speak, on_change=others.append) as other,
     ):
         await client.subscribe("note://two/1")
-        await wait_until(lambda: made.upstreams["two"].state.subscriptions == 1)
-        assert made.upstreams["one"].state.subscriptions == 0
+        await wait_until(lambda: made.upstreams["two"].connection.state.subscriptions == 1)
+        assert made.upstreams["one"].connection.state.subscriptions == 0
         while "note://two/1" not in changes:  # the upstream may not have it yet
             await other.call_tool("two_touch", {"uri": "note://1"})
             await asyncio.sleep(0)
         assert "note://two/1" not in others and "note://1" not in changes
         await client.unsubscribe("note://two/1")
-        await wait_until(lambda: made.upstreams["two"].state.subscriptions == 0)
+        await wait_until(lambda: made.upstreams["two"].connection.state.subscriptions == 0)
 
 
 @pytest.mark.parametrize(("error", "attempts"), [(UnreachableError("It is down."), 3), (PeerError(-32602, "No."), 1)])
@@ -128,18 +128,18 @@ async def test_a_subscription_ends_with_the_connection_of_its_client(tmp_path):
     async with connect(made.server) as staying:
         async with connect(made.server, on_change=lambda change: None) as client:
             await client.subscribe("note://1")
-            await wait_until(lambda: made.upstreams["one"].state.subscriptions == 1)
-        await wait_until(lambda: made.upstreams["one"].state.subscriptions == 0)
-        assert await staying.resources()
+            await wait_until(lambda: made.upstreams["one"].connection.state.subscriptions == 1)
+        await wait_until(lambda: made.upstreams["one"].connection.state.subscriptions == 0)
+        assert await staying.list_resources()
 
 
 async def test_a_uri_that_is_too_long_to_be_read_is_not_subscribed_to_either(tmp_path):
     made = gateway(tmp_path, ListingUpstream(tmp_path, "one", **LISTS).config())
     async with connect(made.server) as client:
-        assert await client.resources()
+        assert await client.list_resources()
         longest = "note://".ljust(MAX_URI_CHARS, "x")
-        assert made._find_resource(longest, LOCAL, Work(1000)) is not None
-        assert made._find_resource(longest + "x", LOCAL, Work(1000)) is None
+        assert made._catalog._find_resource(longest, LOCAL, Work(1000)) is not None
+        assert made._catalog._find_resource(longest + "x", LOCAL, Work(1000)) is None
 
 
 async def test_many_clients_that_watch_the_same_are_one_subscription_and_each_uri_is_looked_for_once():

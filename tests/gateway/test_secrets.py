@@ -207,7 +207,7 @@ async def test_no_page_and_no_caller_over_http_is_shown_a_secret_or_what_is_on_s
             with pytest.raises(DeltaError) as failed:
                 await client.call(name)
             assert leaks(str(failed.value)) == []
-        (status,) = await client.read(STATUS)
+        (status,) = await client.read_resource(STATUS)
         (described,) = json.loads(status["text"])
         assert described["lastError"] == "It was lost or did not start; the gateway's log says why."
         assert leaks((await web.get(f"{address}/metrics")).text) == []

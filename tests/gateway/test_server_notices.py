@@ -181,7 +181,7 @@ async def test_a_call_to_a_server_that_is_starting_waits_for_it(tmp_path: Path, 
             calling = asyncio.ensure_future(client.call_tool("execute", {"operation": "slow.nap", "params": {"x": 1}}))
         else:
             calling = asyncio.ensure_future(client.call_tool("slow_nap", {"x": 1}))
-        await wait_until(lambda: bool(made._known._fetched["slow"]._waiters), "a call that waits")
+        await wait_until(lambda: bool(made.upstreams["slow"]._fetched._waiters), "a call that waits")
         assert not calling.done()
         (tmp_path / "go on").touch()
         reply = await calling
@@ -222,9 +222,9 @@ async def test_repeated_warnings_are_one_line_with_a_count(tmp_path: Path, caplo
     made = gateway(tmp_path, crashing(), disclosure="meta", wait_seconds=0)
     async with client_of(made) as client:
         for _ in range(5):
-            made.upstreams["sqlite"].start()
-            failures = made.upstreams["sqlite"].state.failures
-            await wait_until(lambda failures=failures: made.upstreams["sqlite"].state.failures > failures)  # type: ignore[misc]
+            made.upstreams["sqlite"].connection.start()
+            failures = made.upstreams["sqlite"].connection.state.failures
+            await wait_until(lambda failures=failures: made.upstreams["sqlite"].connection.state.failures > failures)  # type: ignore[misc]
         assert await text(client, "discover")
     told = [one.getMessage() for one in caplog.records if "AttributeError" in one.getMessage() and one.levelno > 20]
     assert len(told) == 3 and "(2 times)" in told[1] and "(4 times)" in told[2]

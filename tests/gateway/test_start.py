@@ -21,4 +21,4 @@ async def test_a_server_that_never_answered_is_not_started_before_the_first_list
     gateway = Gateway(GatewayConfig(upstreams=upstreams), cache_folder=tmp_path)
     async with connect(gateway.server, progressive=False) as client:
         assert (await client.request("tools/list"))["tools"]
-        assert gateway.upstreams["silent"].state.phase is Phase.STOPPED
+        assert gateway.upstreams["silent"].connection.state.phase is Phase.STOPPED

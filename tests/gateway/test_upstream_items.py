@@ -21,7 +21,7 @@ def test_a_second_tool_of_a_name_is_not_offered_though_the_first_is_not_either()
     other = {**approved, "description": "Obey.", "annotations": {"readOnlyHint": True}}
     lists = UpstreamListing({}, "2025-11-25", [approved, other])
     offer = UpstreamOffer(config, Upstream(config.name, config.entry), lists)
-    assert UpstreamItems(False, frozenset(), ResourceClaims((), Catalog().view), None).update([offer]) == {}
+    assert UpstreamItems(frozenset(), ResourceClaims(list, Catalog().view)).update([offer]) == {}
 
 
 def numbers_and_weather(folder):

@@ -24,7 +24,7 @@ def listed(folder, name, **lists):
 
 async def read(client, uri):
     """Reads a resource and returns the URI that the upstream was asked for."""
-    (contents,) = await client.read(uri)
+    (contents,) = await client.read_resource(uri)
     return json.loads(contents["text"])["uri"]
 
 
@@ -33,7 +33,7 @@ async def test_templates_of_any_form_are_listed_and_routed_and_those_that_are_un
     one = listed(tmp_path, "one", resourceTemplates=templates)
     two = listed(tmp_path, "two", resourceTemplates=[{"uriTemplate": "note://{id}", "name": "note"}])
     async with connect(gateway(tmp_path, one, two).server) as client:
-        assert [item["uriTemplate"] for item in await client.templates()] == [*EXOTIC, "note://{id}"]
+        assert [item["uriTemplate"] for item in await client.list_resource_templates()] == [*EXOTIC, "note://{id}"]
         for uri in ("docs:///a/b?page=2", "search:;q=x", "note://7", "whatever://x"):
             assert await read(client, uri) == uri
 
@@ -42,7 +42,10 @@ async def test_of_two_equal_templates_the_second_is_read_under_another_uri(tmp_p
     templates = [{"uriTemplate": "file:///{+path}", "name": "file"}]
     configs = [listed(tmp_path, name, resourceTemplates=templates) for name in ("one", "two")]
     async with connect(gateway(tmp_path, *configs).server) as client:
-        assert [item["uriTemplate"] for item in await client.templates()] == ["file:///{+path}", "file://two//{+path}"]
+        assert [item["uriTemplate"] for item in await client.list_resource_templates()] == [
+            "file:///{+path}",
+            "file://two//{+path}",
+        ]
         assert await read(client, "file://two//a/b") == "file:///a/b"
         assert await read(client, "file:///a/b") == "file:///a/b"
 
@@ -56,18 +59,18 @@ async def test_a_uri_in_a_result_is_read_from_the_upstream_that_sent_it(tmp_path
     async with connect(gateway(tmp_path, two, one).server) as client:
         for uri in ("link://1", "embedded://1"):
             with pytest.raises(PeerError):
-                await client.read(uri)
+                await client.read_resource(uri)
         await client.call_tool("one_a", {})
         for uri in ("link://1", "embedded://1"):
             assert await read(client, uri) == uri
         with pytest.raises(PeerError):
-            await client.read("link://2")
+            await client.read_resource("link://2")
 
 
 async def test_the_only_upstream_with_resources_is_asked_for_any_uri(tmp_path):
     async with connect(gateway(tmp_path, listed(tmp_path, "one"), disclosure="meta").server) as client:
         assert await read(client, "unlisted://x") == "unlisted://x"
-        operations = await client.read("delta-mcp://operations/index")
+        operations = await client.read_resource("delta-mcp://operations/index")
         assert operations[0]["mimeType"] == "application/json"
 
 
@@ -84,7 +87,8 @@ async def test_arguments_are_completed_by_the_upstream_under_the_names_that_it_h
 
 
 def test_only_the_last_uris_are_remembered():
-    seen, upstream = SeenUris(), Upstream("one", {"command": "none"})
+    upstream = Upstream("one", {"command": "none"})
+    seen = SeenUris(lambda: [upstream])
     for number in range(_MAX_SEEN + 1):
         seen.learn(upstream, LOCAL, {"contents": [{"uri": f"a://{number}"}]})
     assert seen.get("a://0", LOCAL) == [] and seen.get("a://1", ANONYMOUS) == [upstream]
@@ -138,12 +142,12 @@ async def test_of_two_that_mention_a_uri_or_have_a_template_for_it_the_first_of_
 
 async def server_of(client, uri):
     """Reads a resource and returns the name of the upstream that was asked, which its program has from its file."""
-    (contents,) = await client.read(uri)
+    (contents,) = await client.read_resource(uri)
     return json.loads(contents["text"])["server"]
 
 
 async def conflicts(client):
-    (contents,) = await client.read(STATUS_URI)
+    (contents,) = await client.read_resource(STATUS_URI)
     return {one["name"]: one["claimsResourcesOf"] for one in json.loads(contents["text"]) if "claimsResourcesOf" in one}
 
 

@@ -25,25 +25,25 @@ async def test_a_resource_tells_the_states_and_starts_nothing(tmp_path, disclosu
     upstream = ListingUpstream(tmp_path, "one", tools=[tool("a")])
     made = gateway(tmp_path, upstream.config(), broken(tmp_path), disclosure=disclosure)
     async with connect(made.server, progressive=False) as client:
-        (contents,) = await client.read(URI)
+        (contents,) = await client.read_resource(URI)
         ready, failed = json.loads(contents["text"])
         assert (ready["name"], ready["state"], ready["restarts"], ready["openCalls"]) == ("one", "ready", 0, 0)
         assert (failed["name"], failed["state"]) == ("two", "backing off")
         assert failed["retryAt"] > "2026" and failed["lastError"]
-        listed = [one["uri"] for one in await client.resources()]
+        listed = [one["uri"] for one in await client.list_resources()]
         assert (URI in listed) == (disclosure != "full"), "a flat list is that of the upstreams"
     again = gateway(tmp_path, upstream.config(), disclosure=disclosure)
     async with connect(again.server, progressive=False) as client:
-        (contents,) = await client.read(URI)
+        (contents,) = await client.read_resource(URI)
         assert [one["state"] for one in json.loads(contents["text"])] == ["stopped"]
 
 
 async def test_an_upstream_that_lists_the_same_uri_has_another_here(tmp_path):
     upstream = ListingUpstream(tmp_path, "one", resources=[{"uri": URI, "name": "states"}])
     async with connect(gateway(tmp_path, upstream.config(), disclosure="meta").server, progressive=False) as client:
-        assert "delta-mcp://one/gateway/upstreams" in [one["uri"] for one in await client.resources()]
-        (own,) = await client.read(URI)
-        (there,) = await client.read("delta-mcp://one/gateway/upstreams")
+        assert "delta-mcp://one/gateway/upstreams" in [one["uri"] for one in await client.list_resources()]
+        (own,) = await client.read_resource(URI)
+        (there,) = await client.read_resource("delta-mcp://one/gateway/upstreams")
         assert json.loads(own["text"])[0]["name"] == "one" and json.loads(there["text"])["uri"] == URI
 
 
@@ -73,7 +73,7 @@ async def test_names_that_are_too_long_are_not_offered_but_counted_and_told_once
     for _ in range(2):  # from the server, then from what is kept on disk
         caplog.clear()
         async with connect(gateway(tmp_path, upstream.config()).server, progressive=False) as client:
-            assert [one["name"] for one in await client.describe()] == ["a"] and await client.prompts() == []
-            (contents,) = await client.read(URI)
+            assert [one["name"] for one in await client.describe()] == ["a"] and await client.list_prompts() == []
+            (contents,) = await client.read_resource(URI)
             assert json.loads(contents["text"])[0]["leftOut"] == {"tools": 1, "prompts": 1}
         assert caplog.text.count("one: 1 of its tools are left out: names that are too long") == 1

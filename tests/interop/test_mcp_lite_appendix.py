@@ -37,7 +37,7 @@ class LongWork:
         self._let = asyncio.Event()
 
     async def run(self, ctx: Context) -> None:
-        await ctx.progress(1, 2)
+        await ctx.report_progress(1, 2)
         self._begun.set()
         await self._let.wait()
 

@@ -20,7 +20,7 @@ def make(store: str) -> DeltaServer:
 
     @server.tool
     async def add(a: int, b: int, ctx: Context) -> int:
-        await ctx.progress(1, 2)
+        await ctx.report_progress(1, 2)
         return a + b
 
     @server.tool

@@ -2,9 +2,13 @@
 
 from typing import Any
 
-from deltamcp.context import Context
+from deltamcp.context import Context, RequestProgress
+from deltamcp.conversation_state import ConversationState, StateStore
+from deltamcp.errors import ResourceNotFoundError
+from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import Deadline
 from deltamcp.runtime.seal import Seal, SessionContext
+from deltamcp.stores.store import open_store
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import LOCAL, Caller, Era, Principal, Terms
 from tests.support.engine_calls import SilentChannel
@@ -15,7 +19,7 @@ def context_of(principal: Principal = LOCAL, account: str = "me") -> Context:
     caller = Caller(principal, account=account)
     channel: Any = SilentChannel()
     terms = Terms(Era.MODERN, "2026-07-28", {}, {}, {}, caller=caller)
-    return Context(terms, channel, 1, {}, None, Deadline(60), SessionContext(Seal([], 60.0), caller, None))
+    return _context(terms, channel, {})
 
 
 def promised_context(memo: Any = None, answers: dict[str, Any] | None = None) -> Context:
@@ -23,8 +27,20 @@ def promised_context(memo: Any = None, answers: dict[str, Any] | None = None) ->
     caller = Caller(LOCAL, account="me")
     channel: Any = SilentChannel()
     terms = Terms(Era.HANDSHAKE, "2025-11-25", {"elicitation": {}, "sampling": {}}, {}, {}, caller=caller)
-    session = SessionContext(Seal([], 60.0), caller, None)
-    return Context(terms, channel, 1, answers or {}, None, Deadline(60), session, promise_id="p", memo=memo)
+    return _context(terms, channel, answers or {}, promise_id="p", memo=memo)
+
+
+def _context(terms: Terms, channel: Any, answers: dict[str, Any], **options: Any) -> Context:
+    session = SessionContext(Seal([], 60.0), terms.caller, None)
+    states = StateStore(open_store("memory://", Limits()), "test", Limits())
+    state = ConversationState(states, None, terms.caller.account)
+    return Context(
+        terms, channel, 1, answers, None, Deadline(60), session, RequestProgress(), state, _read_nothing, **options
+    )
+
+
+async def _read_nothing(uri: str) -> Any:
+    raise ResourceNotFoundError(uri)
 
 
 async def call(

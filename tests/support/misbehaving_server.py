@@ -172,7 +172,7 @@ def plain_late() -> str:
 async def speak(seconds: float, ctx: Context, tag: str = "-") -> str:
     """Reports progress, then sleeps: an event stream that has begun."""
     note("started", tag)
-    await ctx.progress(1, 2, "halfway")
+    await ctx.report_progress(1, 2, "halfway")
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
@@ -188,7 +188,7 @@ async def chatty(count: int, ctx: Context, tag: str = "-", size: int = 0) -> str
     note("started", tag)
     try:
         for step in range(count):
-            await ctx.progress(step, count, "x" * size)
+            await ctx.report_progress(step, count, "x" * size)
             await asyncio.sleep(0)
     except asyncio.CancelledError:
         note("cancelled", tag)

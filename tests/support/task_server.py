@@ -26,7 +26,7 @@ async def render(pages: int, ctx: Context, until: str | None = None) -> str:
     """Renders page by page, and ends when a file is there, if one is named."""
     note(f"render {pages}")
     for page in range(1, pages + 1):
-        await ctx.progress(page, pages, f"page {page}")
+        await ctx.report_progress(page, pages, f"page {page}")
     while until is not None and not Path(until).exists():  # noqa: ASYNC110 - another process writes it
         await asyncio.sleep(0.02)
     return f"{pages} pages"

@@ -56,7 +56,7 @@ async def test_ml_120_a_promise_of_http_is_polled_over_grpc_and_finished_by_the_
 
     @server.tool(promise="always")
     async def analyze(ctx: Context, dataset: str) -> Analysis:
-        await ctx.progress(1, 4, "Reading")
+        await ctx.report_progress(1, 4, "Reading")
         await may_end.wait()
         return Analysis(dataset, 2**53 - 1)
 

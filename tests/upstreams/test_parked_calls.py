@@ -254,7 +254,7 @@ async def test_a_call_behind_a_promise_is_parked_and_resumed_too(tmp_path: Path)
     log = tmp_path / "log"
     gateway = fake_gateway("handshake", log)
     async with front_client(gateway, "modern"):
-        [upstream] = gateway.upstreams.values()
+        upstream = gateway.upstreams["fake"].connection
         params = {"name": "ask", "arguments": ASK}
         with pytest.raises(InputPending) as pending:
             await upstream.forward("tools/call", params, promised_context())

@@ -6,7 +6,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from deltamcp.errors import RemoteError, UpstreamError
 from deltamcp.upstreams import client
 from deltamcp.upstreams.state import Phase, UpstreamSettings
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.values import Kind
+from deltamcp.values import JSON, Kind, Principal
 from tests.support import fake_stdio
 from tests.support.conditions import advance_clock, wait_until
 from tests.support.forwarded_call import call, context_of
@@ -27,10 +27,31 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
+class Listener:
+    """Takes note of changes, and lets all requests pass."""
+
+    def __init__(self, heard: list[Kind | str]) -> None:
+        self._heard = heard
+
+    def receive_change(self, principal: Principal, change: Kind | str) -> None:
+        self._heard.append(change)
+
+    def receive_announcement(self, kind: Kind) -> None:
+        pass
+
+    async def compare(self, principal: Principal, method: str, params: Mapping[str, JSON]) -> bool:
+        return True
+
+
 @contextlib.asynccontextmanager
-async def fake(log: Path, settings: UpstreamSettings | None = None, **script: Any) -> AsyncIterator[Upstream]:
+async def fake(
+    log: Path, settings: UpstreamSettings | None = None, heard: list[Kind | str] | None = None, **script: Any
+) -> AsyncIterator[Upstream]:
     command, *args = fake_stdio.command(log=log, **script)
-    upstream = Upstream("fake", {"command": command, "args": args}, settings or UpstreamSettings())
+    entry = {"command": command, "args": args}
+    upstream = Upstream(
+        "fake", entry, settings or UpstreamSettings(), listener=None if heard is None else Listener(heard)
+    )
     try:
         yield upstream
     finally:
@@ -278,9 +299,8 @@ async def test_a_turn_that_does_not_come_in_time_is_told(log):
 
 
 async def test_changed_lists_and_restarts_are_told(log):
-    async with fake(log) as upstream:
-        changes: list[Kind | str] = []
-        upstream.on_change = changes.append
+    changes: list[Kind | str] = []
+    async with fake(log, heard=changes) as upstream:
         await upstream.fetch_listing()
         assert changes == []
         await call(upstream, "change")
@@ -292,10 +312,9 @@ async def test_changed_lists_and_restarts_are_told(log):
 
 async def test_lists_whose_time_has_passed_are_told_once_while_it_runs_which_does_not_keep_it_running(log):
     settings = UpstreamSettings(idle_seconds=600)
-    async with fake(log, settings, ttl=120_000, capabilities={"tools": {}}) as upstream:
-        changes: list[Kind | str] = []
+    changes: list[Kind | str] = []
+    async with fake(log, settings, changes, ttl=120_000, capabilities={"tools": {}}) as upstream:
         await upstream.fetch_listing()
-        upstream.on_change = changes.append
         advance_clock(119)
         await upstream.fetch_listing()
         advance_clock(119)
@@ -310,10 +329,9 @@ async def test_lists_whose_time_has_passed_are_told_once_while_it_runs_which_doe
 
 @pytest.mark.parametrize("script", [{"capabilities": {"tools": {"listChanged": True}}}, {"discover": -32601}])
 async def test_lists_of_a_server_that_notifies_or_of_the_handshake_era_have_no_end(log, script):
-    async with fake(log, ttl=1, **script) as upstream:
-        changes: list[Kind | str] = []
+    changes: list[Kind | str] = []
+    async with fake(log, heard=changes, ttl=1, **script) as upstream:
         await upstream.fetch_listing()
-        upstream.on_change = changes.append
         advance_clock(1000)
         await call(upstream, "echo")
         assert changes == []
@@ -321,9 +339,8 @@ async def test_lists_of_a_server_that_notifies_or_of_the_handshake_era_have_no_e
 
 async def test_who_is_subscribed_to_is_not_stopped_and_comes_back_by_itself(log):
     capabilities = {"tools": {}, "resources": {"subscribe": True}}
-    async with fake(log, UpstreamSettings(idle_seconds=60), capabilities=capabilities) as upstream:
-        changes: list[Kind | str] = []
-        upstream.on_change = changes.append
+    changes: list[Kind | str] = []
+    async with fake(log, UpstreamSettings(idle_seconds=60), changes, capabilities=capabilities) as upstream:
         await upstream.subscribe("memo://1")
         await wait_until(lambda: subscribed_uris(log) == [["memo://1"]])
         for _ in range(3):

@@ -475,7 +475,7 @@ def server():
 
     @server.tool(output_schema={"type": "object"})
     async def talks(ctx: Context, value: Any) -> dict[str, Any]:
-        await ctx.progress(1)
+        await ctx.report_progress(1)
         return {"value": value}
 
     return server

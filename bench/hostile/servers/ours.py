@@ -30,7 +30,7 @@ def build(options: ServerOptions) -> DeltaServer:
     async def chatter(ctx: Context) -> str:
         """Sends progress and log messages while it works."""
         for done in range(tools.CHATTER_MESSAGES):
-            await ctx.progress(done, tools.CHATTER_MESSAGES)
+            await ctx.report_progress(done, tools.CHATTER_MESSAGES)
             await ctx.log("info", tools.CHATTER_TEXT)
         return "done"
 

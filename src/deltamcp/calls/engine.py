@@ -29,6 +29,7 @@ from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.context import Channel
+from deltamcp.conversation_state import StateStore
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, HeldResults
@@ -131,7 +132,8 @@ class Engine:
         }
         state = RequestState(Seal(state_keys, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)
-        runner = FunctionRunner(hooks, state, Seal(state_keys, limits.session_idle_seconds), limits)
+        states = StateStore(store, info["name"], limits)
+        runner = FunctionRunner(hooks, state, Seal(state_keys, limits.session_idle_seconds), states, limits)
         self._tool_calls = ToolCalls(
             runner, state, consents, continuation, changes, deliveries, (CallLog(), *hooks.observers), self.rates, held
         )

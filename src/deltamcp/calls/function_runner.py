@@ -7,7 +7,7 @@ import inspect
 import logging
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability, remote_failure
 from deltamcp.calls.middleware import (
@@ -26,16 +26,23 @@ from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.registration import source_line
 from deltamcp.catalog.items.resource import Resource
 from deltamcp.catalog.schema.arguments import InvalidArgumentsError
-from deltamcp.context import Context, InputPending, MissingCapabilityError
+from deltamcp.context import Context, InputPending, MissingCapabilityError, RequestProgress
+from deltamcp.conversation_state import ConversationState, StateStore, conversation_digest
 from deltamcp.errors import Fault, InputDeclinedError, RemoteError, ToolError
 from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.runtime.quota import Quota
 from deltamcp.runtime.seal import Seal, SessionContext
 from deltamcp.runtime.threads import Threads
-from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Failure, Inputs, Kind, Outcome
+from deltamcp.values import JSON, SESSION_CONTEXT_KEY, BlobResource, Failure, Inputs, Kind, Outcome, TextResource
 
 logger = logging.getLogger("deltamcp")
+
+
+ReadForFunction: TypeAlias = Callable[
+    [RequestContext, Mapping[str, JSON], Deadline, str], Awaitable[list[TextResource | BlobResource]]
+]
+"""Reads a resource for a function, within its request; the last argument is the URI."""
 
 
 class DependencyValues:
@@ -137,9 +144,18 @@ class DependencyValues:
 class FunctionRunner:
     """Runs functions: passes them what they declare besides arguments, and runs middleware around them."""
 
-    def __init__(self, hooks: ServerHooks, state: RequestState, session_seal: Seal, limits: Limits) -> None:
-        """`session_seal` seals what clients carry from request to request."""
+    def __init__(
+        self, hooks: ServerHooks, state: RequestState, session_seal: Seal, states: StateStore, limits: Limits
+    ) -> None:
+        """
+        Args:
+            session_seal: Seals what clients carry from request to request.
+            states: What functions keep of conversations.
+        """
         self._hooks = hooks
+        self._states = states
+        self.read_resource: ReadForFunction | None = None
+        """Reads a resource for a function; `Resources` sets it, as it runs the functions of resources here."""
         self._session_seal = session_seal
         self._threads = Threads(limits.threads)
         self._closing_threads = Threads(limits.threads)
@@ -170,20 +186,35 @@ class FunctionRunner:
         """
         if consent is None and not self.has_middleware and item.origin is None:
             return self.run_function(item, arguments, request, answers, deadline)
+        return run_with_hook(
+            self.run_within(item, sent_arguments, arguments, request, answers, deadline, consent), deadline
+        )
+
+    def run_within(
+        self,
+        item: Operation | Resource | Prompt,
+        sent_arguments: Mapping[str, JSON],
+        arguments: dict[str, Any],
+        request: RequestContext,
+        answers: Mapping[str, JSON],
+        deadline: Deadline,
+        consent: Middleware | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Runs a function as `run_call` does, within a call whose deadline has been started."""
         context = self._context(request, answers, deadline)
         steps: list[MiddlewareStep] = []
         for origin in mount_chain(item, self._hooks):
-            context = context.with_lifespan(origin.hooks.lifespan.state)
+            context = context.in_server(origin.hooks.lifespan.state, origin.outer_uri)
             steps += [MiddlewareStep(one, _call_name(origin.item), context) for one in origin.hooks.middleware]
         if consent is not None:
             steps.append(MiddlewareStep(consent, _call_name(item), context))
         if not steps:
-            return run_with_hook(self._call(item, arguments, request, context), deadline)
+            return self._call(item, arguments, request, context)
 
         async def run_function(arguments: dict[str, JSON]) -> Any:
             return await self._call(item, item.bind(arguments), request, context)
 
-        return run_with_hook(run_steps(steps, _kind(item), _copy_json(dict(sent_arguments)), run_function), deadline)
+        return run_steps(steps, _kind(item), _copy_json(dict(sent_arguments)), run_function)
 
     def run_function(
         self,
@@ -199,14 +230,18 @@ class FunctionRunner:
         if shape.context_name is not None or shape.dependencies or shape.is_generator:
             context = self._context(request, answers, deadline)
             if item.origin is not None:
-                *_, origin = mount_chain(item, self._hooks)
-                context = context.with_lifespan(origin.hooks.lifespan.state)
+                for origin in mount_chain(item, self._hooks):
+                    context = context.in_server(origin.hooks.lifespan.state, origin.outer_uri)
         return run_with_hook(self._call(item, arguments, request, context), deadline)
 
     def _context(self, request: RequestContext, answers: Mapping[str, JSON], deadline: Deadline) -> Context:
         state = self._hooks.lifespan.state
         promise, terms = request.promise, request.terms
-        request.session = SessionContext(self._session_seal, terms.caller, terms.meta.get(SESSION_CONTEXT_KEY))
+        if request.session is None:
+            request.session = SessionContext(self._session_seal, terms.caller, terms.meta.get(SESSION_CONTEXT_KEY))
+            request.shared = RequestProgress()
+        assert request.shared is not None and self.read_resource is not None, "they are set together"
+        conversation = conversation_digest(terms.caller) if promise is None else promise.conversation
         return Context(
             terms,
             request.channel,
@@ -215,6 +250,9 @@ class FunctionRunner:
             state,
             deadline,
             request.session,
+            request.shared,
+            ConversationState(self._states, conversation, terms.caller.account),
+            functools.partial(self.read_resource, request, answers, deadline),
             promise_id=None if promise is None else promise.id,
             attempt=1 if promise is None else promise.attempt,
             memo=request.memo,

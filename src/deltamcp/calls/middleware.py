@@ -98,6 +98,8 @@ class Origin(NamedTuple):
 
     item: Item
     hooks: ServerHooks
+    outer_uri: Callable[[str], str] | None = None
+    """Turns a URI of that server into the one it has in the server around it; None for the outermost server."""
 
 
 def mount_chain(item: Item, hooks: ServerHooks) -> Iterator[Origin]:

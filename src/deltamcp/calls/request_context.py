@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp.catalog.view import View
-from deltamcp.context import Channel, InputPending
+from deltamcp.context import Channel, InputPending, RequestProgress
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.dialects.questions import Question, list_questions, read_responses
 from deltamcp.errors import Fault, NeedsResource, UsageError
@@ -182,6 +182,8 @@ class PromisedRun(Struct, frozen=True):
     """The deadline of an operation that sets none."""
     sent_arguments: dict[str, JSON]
     """The arguments as the client sent them, to which the state is bound that it gets."""
+    conversation: str | None = None
+    """The digest of the conversation that the call was made in."""
 
 
 class RequestContext(Struct):
@@ -196,6 +198,8 @@ class RequestContext(Struct):
     """What the client carries from request to request; None unless a function has a `Context`."""
     memo: JSON = None
     """What the function left in the round before, when it asked questions."""
+    shared: RequestProgress | None = None
+    """What all contexts of the request share; None unless a function has a `Context`."""
 
 
 async def accept_root(request: RequestContext, changes: ChangeDelivery) -> str | Failure | None:

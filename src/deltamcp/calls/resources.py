@@ -1,6 +1,7 @@
 """Answers to `resources/read` and `prompts/get`, and completions of their arguments."""
 
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,7 +19,7 @@ from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.delivery.stored_results import ResultOrigin
-from deltamcp.errors import Fault, MissingScopesError, ResourceNotFoundError, UsageError
+from deltamcp.errors import Fault, MissingScopesError, ResourceNotFoundError, ToolError, UsageError
 from deltamcp.results import content
 from deltamcp.runtime.deadline import Deadline
 from deltamcp.runtime.threads import Computations
@@ -27,6 +28,7 @@ from deltamcp.values import (
     JSON,
     NO_INPUTS,
     Answer,
+    BlobResource,
     Complete,
     Completion,
     Contents,
@@ -47,6 +49,41 @@ _MATCH_STEPS = 50_000
 """The steps of looking for a template that fits a URI, some 25 ms: ten variables in a URI of the greatest length."""
 
 
+class _Located(NamedTuple):
+    """A resource that fits a URI, with the variables of the URI and the arguments that they become."""
+
+    resource: Resource
+    variables: dict[str, str]
+    arguments: dict[str, Any]
+
+
+def _missing(uri: str) -> Failure:
+    return Failure(Fault.RESOURCE_NOT_FOUND, f"There is no resource at {uri[:200]}.", {"uri": uri})
+
+
+def _contents(value: Any, uri: str, resource: Resource) -> Contents | RawResult:
+    if isinstance(value, RawResult):
+        return value
+    contents = content.resource_contents(value, uri, resource.mime_type)
+    ttl_ms = contents.ttl_ms or int(resource.cache_seconds * 1000)
+    return msgspec.structs.replace(contents, ttl_ms=ttl_ms)
+
+
+def _parse_contents(result: Mapping[str, JSON], uri: str) -> list[TextResource | BlobResource]:
+    """Returns the contents that another server sent.
+
+    Raises:
+        ToolError: they are none.
+    """
+    try:
+        sent = msgspec.convert(result.get("contents"), list[dict[str, Any]])
+        return [
+            msgspec.convert(one, BlobResource) if "blob" in one else msgspec.convert(one, TextResource) for one in sent
+        ]
+    except msgspec.ValidationError:
+        raise ToolError(f"{uri[:200]} cannot be read: its server sent no contents.") from None
+
+
 class Resources:
     """Answers `resources/read`."""
 
@@ -65,6 +102,7 @@ class Resources:
         self._changes = changes
         self._computations = computations
         self._ttl_ms = int(cache_seconds * 1000)
+        runner.read_resource = self.read_for_function
 
     async def read(self, ask: ReadResource, request: RequestContext) -> Outcome:
         """Reads the resource at a URI; a caller that sends the root of its last read gets the changes since then."""
@@ -90,42 +128,71 @@ class Resources:
         call = CallKey(request.terms.caller, call_digest(["resources/read", ask.uri]), origin)
         return Answer(await self._changes.deliver_contents(outcome.value, call, root))
 
+    async def read_for_function(
+        self, request: RequestContext, answers: Mapping[str, JSON], deadline: Deadline, uri: str
+    ) -> list[TextResource | BlobResource]:
+        """Returns the contents of a resource, for a function that serves a request of the same caller.
+
+        Raises:
+            ResourceNotFoundError: there is none, or the caller may not see it.
+            ToolError: it cannot be read.
+        """
+        located = await self._locate(uri, request)
+        if isinstance(located, _Located):
+            try:
+                value = await self._runner.run_within(*located, request, answers, deadline)
+            except ResourceNotFoundError:
+                raise ResourceNotFoundError(_missing(uri).message) from None
+            located = Answer(_contents(value, uri, located.resource))
+        match located:
+            case Answer(value=Contents(items=items)):
+                return items
+            case Answer(value=RawResult(fields=fields)):
+                return _parse_contents(fields, uri)
+            case Failure(fault=Fault.RESOURCE_NOT_FOUND | Fault.UNKNOWN_METHOD, message=message):
+                raise ResourceNotFoundError(message)
+            case Failure(message=message):
+                raise ToolError(message)
+            case _:
+                raise AssertionError("resources have contents, or there are none")
+
     async def _read_whole(self, ask: ReadResource, request: RequestContext) -> Outcome:
-        if not self._capabilities.offers(Kind.RESOURCES, request.terms.caller.principal):
-            return Failure(Fault.UNKNOWN_METHOD, "This server offers no resources.")
-        missing = Failure(Fault.RESOURCE_NOT_FOUND, f"There is no resource at {ask.uri[:200]}.", {"uri": ask.uri})
-        try:
-            found = await self._find(ask.uri, request)
-        except WorkLimitError as error:
-            return Failure(Fault.INVALID_PARAMS, f"params.uri fits templates in too many ways. {error}")
-        if found is None:
-            answer = await self._read_operation(ask.uri, request)
-            if answer is not None:
-                return answer
-            unlisted = request.view.find_unlisted(ask.uri, request.terms.caller.principal)
-            if unlisted is None:
-                return missing
-            found = unlisted, {}
-        resource, values = found
-        variables = resource.variables(values, ask.uri)
-        try:
-            arguments = resource.bind(variables)
-        except InvalidArgumentsError:
-            return missing
+        located = await self._locate(ask.uri, request)
+        if not isinstance(located, _Located):
+            return located
 
         async def read(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
             try:
-                value = await self._runner.run_call(resource, variables, arguments, request, answers, deadline)
+                value = await self._runner.run_call(*located, request, answers, deadline)
             except ResourceNotFoundError:
-                return missing
-            if isinstance(value, RawResult):
-                return Answer(value)
-            contents = content.resource_contents(value, ask.uri, resource.mime_type)
-            ttl_ms = contents.ttl_ms or int(resource.cache_seconds * 1000)
-            return Answer(msgspec.structs.replace(contents, ttl_ms=ttl_ms))
+                return _missing(ask.uri)
+            return Answer(_contents(value, ask.uri, located.resource))
 
         key = ["resources/read", ask.uri]
         return await self._runner.perform(f"The resource {ask.uri[:200]}", key, ask.inputs, request, read)
+
+    async def _locate(self, uri: str, request: RequestContext) -> "_Located | Outcome":
+        """Returns the function to read a URI with, and its arguments; or the outcome, where there is no function."""
+        if not self._capabilities.offers(Kind.RESOURCES, request.terms.caller.principal):
+            return Failure(Fault.UNKNOWN_METHOD, "This server offers no resources.")
+        try:
+            found = await self._find(uri, request)
+        except WorkLimitError as error:
+            return Failure(Fault.INVALID_PARAMS, f"params.uri fits templates in too many ways. {error}")
+        if found is None:
+            answer = await self._read_operation(uri, request)
+            if answer is not None:
+                return answer
+            unlisted = request.view.find_unlisted(uri, request.terms.caller.principal)
+            if unlisted is None:
+                return _missing(uri)
+            found = unlisted, {}
+        resource, values = found
+        variables = resource.variables(values, uri)
+        try:
+            return _Located(resource, variables, resource.bind(variables))
+        except InvalidArgumentsError:
+            return _missing(uri)
 
     async def _find(self, uri: str, request: RequestContext) -> tuple[Resource, dict[str, str]] | None:
         """Finds the resource at a URI as the view does, and raises what it raises."""

@@ -275,12 +275,12 @@ class ServerItems:
 
     def _mounted_item(self, item: T, mount: Mount) -> T:
         mounted = mount.item(item, self._results)
-        mounted.origin = Origin(item, self._hooks)
+        mounted.origin = Origin(item, self._hooks, mount.uri)
         return mounted
 
     def _mount_completer(self, mount_point: _MountPoint, key: CompletionKey, completer: Completer) -> None:
         mounted = copy.copy(completer)
-        mounted.origin = Origin(completer, self._hooks)
+        mounted.origin = Origin(completer, self._hooks, mount_point.mount.uri)
         noun, target, argument = key
         name = mount_point.mount.name(Kind.PROMPTS if noun == "prompt" else Kind.TEMPLATES, target)
         mount_point.items.add_completer((noun, name, argument), mounted)

@@ -99,6 +99,23 @@ class Catalog:
         self.find_mentioned, self.find_unlisted = find_mentioned, find_unlisted
         self.notices, self.await_start = notices, await_start
 
+    def tell_principals_apart(
+        self, own: "Callable[[Principal], Catalog]", prepare: Callable[[Principal], Awaitable[None]]
+    ) -> None:
+        """Has principals offered different items.
+
+        Args:
+            own: Returns the catalog of a principal.
+            prepare: Makes what `own` returns, where that takes a while; it is called before each request.
+        """
+        self.own, self.prepare = own, prepare
+        self.is_public = False
+        self._mark_changed()
+
+    def introduce(self, kinds: frozenset[Kind], completes: bool, instructions: str | None) -> None:
+        """Says what clients are told beside the items: see `declared_kinds`, `declares_completions`, `instructions`."""
+        self.declared_kinds, self.declares_completions, self.instructions = kinds, completes, instructions
+
     def keep_content_lines(self, lines: MutableMapping[str, str]) -> None:
         """Keeps the lines that summarize what is registered in `lines`, which may have some already."""
         self.content_lines = lines

@@ -2,14 +2,15 @@
 
 import contextlib
 import functools
+import warnings
 from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
-from typing import Any, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 
 from msgspec import UNSET, UnsetType
+from typing_extensions import deprecated
 
-from deltamcp.catalog.schema.param_headers import ParameterHeader
-from deltamcp.client.callbacks import ClientCallbacks, RequestSender
+from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector
 from deltamcp.client.links.link import DEFAULT_MAX_BYTES, ClientLink, TokenSource, make_token_source, message_limits
@@ -26,12 +27,17 @@ from deltamcp.client.tool_caller import ToolCaller
 from deltamcp.errors import ArgumentsError, ClientError, ConfigurationError, UsageError
 from deltamcp.results.policy import RequestPolicy, ResultPolicy
 from deltamcp.results.queries.query import parse_query
-from deltamcp.values import JSON, LogLevel, RawResult
+from deltamcp.values import JSON, Era
 from deltamcp.version import VERSION
 
 _UNBOUNDED = 1_000_000_000
 _ALL_OF_IT = ResultPolicy(max_tokens=_UNBOUNDED, page_size=_UNBOUNDED)
 """For programs, which no budget of a model concerns; servers have bounds of their own."""
+_GATEWAY_ONLY = (
+    *("disconnect", "fetch_tools", "forward", "is_connected"),
+    *("lists_ttl_seconds", "lower_log_level", "notify", "operation_ids"),
+)
+"""What `GatewayClient` has, and 0.1 had here."""
 
 
 class DeltaClient:
@@ -121,7 +127,7 @@ class DeltaClient:
             return self._options["auth"].token_source(endpoint.url)
         return make_token_source(self._options["token"]) if "token" in self._options else None
 
-    async def __aenter__(self) -> "DeltaClient":
+    async def __aenter__(self) -> Self:
         """Starts the server or connects to it, and negotiates the protocol.
 
         Raises:
@@ -161,12 +167,6 @@ class DeltaClient:
         """Has the client fetch definitions again when it needs them next, whether or not they may have changed."""
         self._lists.invalidate()
 
-    @property
-    def lists_ttl_seconds(self) -> float | None:
-        """For how long the lists that were fetched last are valid; None if the server notifies of changes, or does not
-        say."""
-        return self._lists.ttl_seconds
-
     def _receive_end(self, error: ClientError) -> None:
         self._lists.invalidate()
         self._calls.forget_results()
@@ -174,20 +174,19 @@ class DeltaClient:
         if on_end is not None:
             on_end(str(error))
 
-    def disconnect(self) -> None:
-        """Gives up the connection, which closes when no request is in flight; a client may be entered again."""
-        self._connector.disconnect()
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether requests have a connection to go to."""
-        return self._connector.is_connected
-
     @property
     def pid(self) -> int | None:
         """The process that the client started; None if there is none."""
         connection = self._connector.connection
         return None if connection is None else connection.link.pid
+
+    async def ping(self) -> None:
+        """Asks the server for a sign of life; one of MCP 2026-07-28, which has no `ping`, for its description.
+
+        Raises:
+            PeerError, ConnectionLostError, DeadlineError: as in `call`.
+        """
+        await self.request("server/discover" if self.server.era is Era.MODERN and not self.server.is_lite else "ping")
 
     # Tools
 
@@ -206,16 +205,9 @@ class DeltaClient:
         """
         return [definition.copy() for definition in await self._lists.definitions(names)]
 
-    async def fetch_tools(self) -> list[dict[str, JSON]]:
-        """Returns the definitions of all tools, fetched now: of the operations, where a server of this library lists
-        meta-tools in their place. The client does not keep them."""
-        fetched = await self._lists.fetch_operations()
-        return [fetched.definitions[tool.name].raw for tool in fetched.index if tool.name in fetched.definitions]
-
-    @property
-    def operation_ids(self) -> Mapping[str, str]:
-        """By tool name, the ids in the tree of the server's operations that `fetch_tools` found."""
-        return self._lists.operation_ids
+    async def list_tools(self) -> list[dict[str, JSON]]:
+        """Returns the definition of every tool that the server lists, as `describe` does; `tools` costs less."""
+        return await self.describe()
 
     async def call(
         self, name: str, /, *, fields: JSON | UnsetType = UNSET, grep: JSON | UnsetType = UNSET, **arguments: JSON
@@ -373,15 +365,15 @@ class DeltaClient:
 
     # Resources, prompts and other requests
 
-    async def resources(self) -> list[dict[str, JSON]]:
+    async def list_resources(self) -> list[dict[str, JSON]]:
         """Returns every resource that the server lists; none if it offers no resources."""
         return await self._lists.fetch_offered("resources", "resources/list", "resources")
 
-    async def templates(self) -> list[dict[str, JSON]]:
+    async def list_resource_templates(self) -> list[dict[str, JSON]]:
         """Returns every resource template that the server lists; none if it offers no templates."""
         return await self._lists.fetch_offered("resources", "resources/templates/list", "resourceTemplates")
 
-    async def read(self, uri: str) -> list[dict[str, JSON]]:
+    async def read_resource(self, uri: str) -> list[dict[str, JSON]]:
         """Reads a resource and returns its contents."""
         result = await self.request("resources/read", {"uri": uri})
         return [item for item in _as_list(result.get("contents")) if isinstance(item, dict)]
@@ -394,13 +386,13 @@ class DeltaClient:
         """Ends the subscription to a resource."""
         await self._notifications.unsubscribe(uri)
 
-    async def prompts(self) -> list[dict[str, JSON]]:
+    async def list_prompts(self) -> list[dict[str, JSON]]:
         """Returns every prompt that the server lists; none if it offers no prompts."""
         return await self._lists.fetch_offered("prompts", "prompts/list", "prompts")
 
-    async def prompt(self, name: str, /, **arguments: str) -> dict[str, JSON]:
-        """Returns a prompt, filled in with the arguments."""
-        return await self.request("prompts/get", {"name": name, "arguments": arguments})
+    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> dict[str, JSON]:
+        """Returns a prompt, filled in with the arguments: its `messages`, and its `description` if it has one."""
+        return await self.request("prompts/get", {"name": name, "arguments": dict(arguments or {})})
 
     async def complete(self, ref: Mapping[str, JSON], argument: str, value: str, **context: str) -> list[str]:
         """Returns the server's suggestions for an argument of a prompt or a resource template.
@@ -440,66 +432,38 @@ class DeltaClient:
             timeout=timeout,
         )
 
-    async def notify(self, method: str, params: Mapping[str, JSON] | None = None) -> None:
-        """Sends a notification.
+    # Names of 0.1, until 0.3
 
-        Raises:
-            ClientError: it could not be sent.
-        """
-        await self._connector.notify(method, params or {})
+    @deprecated("DeltaClient.resources is called list_resources; the old name goes with 0.3.")
+    async def resources(self) -> list[dict[str, JSON]]:
+        return await self.list_resources()
 
-    async def lower_log_level(self, level: LogLevel) -> None:
-        """Asks a server of the handshake era to log messages of this level outside of requests, too.
+    @deprecated("DeltaClient.templates is called list_resource_templates; the old name goes with 0.3.")
+    async def templates(self) -> list[dict[str, JSON]]:
+        return await self.list_resource_templates()
 
-        Raises:
-            ConnectionLostError: the connection broke.
-        """
-        connection = self._connector.connection
-        if connection is not None:
-            await connection.lower_log_level(level)
+    @deprecated("DeltaClient.read is called read_resource; the old name goes with 0.3.")
+    async def read(self, uri: str) -> list[dict[str, JSON]]:
+        return await self.read_resource(uri)
 
-    async def forward(
-        self,
-        method: str,
-        params: Mapping[str, JSON],
-        meta: Mapping[str, JSON] | None = None,
-        *,
-        capabilities: Mapping[str, JSON] | None = None,
-        repeatable: bool = False,
-        timeout: float | None = None,
-        progress: OnProgress | None = None,
-        parameter_headers: tuple[ParameterHeader, ...] = (),
-        log_level: LogLevel | None = None,
-        sender: RequestSender | None = None,
-    ) -> RawResult:
-        """Sends a request of somebody else, and returns its result as the server encoded it.
+    @deprecated("DeltaClient.prompts is called list_prompts; the old name goes with 0.3.")
+    async def prompts(self) -> list[dict[str, JSON]]:
+        return await self.list_prompts()
 
-        If the server asks for input by its result (2026-07-28), that is the result.
+    @deprecated("DeltaClient.prompt is called get_prompt, which takes a dict; the old name goes with 0.3.")
+    async def prompt(self, name: str, /, **arguments: str) -> dict[str, JSON]:
+        return await self.get_prompt(name, arguments)
 
-        Args:
-            meta: the `_meta` of that request, as far as it is for the server.
-            capabilities: what the sender of that request can do, for a server that reads it in every request.
-            repeatable: whether the client may send it again if the connection breaks.
-            parameter_headers: the arguments that the tool wants in headers.
-            log_level: the lowest level of log messages that the sender wants; None if it wants none.
-            sender: answers what a server of the handshake era asks meanwhile, and takes what it logs.
+    if not TYPE_CHECKING:  # it would give every misspelt name a type
 
-        Raises:
-            PeerError: the server answered with a JSON-RPC error.
-            ConnectionLostError, DeadlineError: as in `call`.
-        """
-        return await self._connector.forward(
-            method,
-            params,
-            meta or {},
-            repeatable=repeatable,
-            timeout=timeout,
-            progress=progress,
-            parameter_headers=parameter_headers if self._connector.mirrors_arguments else (),
-            capabilities=capabilities,
-            log_level=log_level,
-            sender=sender,
-        )
+        def __getattr__(self, name: str) -> Any:
+            if name not in _GATEWAY_ONLY:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            from deltamcp.client.gateway_client import GatewayClient
+
+            text = f"DeltaClient.{name} is for gateways only; it goes with 0.3."
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+            return vars(GatewayClient)[name].__get__(self, type(self))
 
 
 def _selecting(want: ResultPolicy | None, fields: JSON, grep: JSON) -> ResultPolicy:

@@ -73,7 +73,7 @@ class ClientOptions(TypedDict, total=False):
     guard: ProcessGuard
     """Ends a started server if this process ends without doing so, for example by SIGKILL."""
     sender: RequestSender
-    """Whose requests the client forwards (`DeltaClient.forward`): it answers what the server asks, and takes what it
+    """Whose requests the client forwards (`GatewayClient.forward`): it answers what the server asks, and takes what it
     logs, outside of these requests. The client then declares that it can be asked all that MCP has."""
     info: dict[str, JSON]
     """The client's `name` and `version`; delta-mcp's by default."""

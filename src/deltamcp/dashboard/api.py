@@ -187,7 +187,7 @@ class GatewayApi:
     async def answer_home(self, _: NothingAsked) -> JSON:
         rows = await asyncio.to_thread(self._ledger_rows, _CHART_DAYS)
         servers = await self.servers.list_all()
-        waiting = await asyncio.to_thread(self.reviews.list_waiting, self._gateway.config.upstreams)
+        waiting = await asyncio.to_thread(self.reviews.list_waiting, self.servers.configs)
         needs = attention.rank(servers, waiting, self.records.cut_tools(), rows, self.servers.segments)
         by_day = ledger_figures.group(rows, "day")
         totals = ledger_figures.total(rows)
@@ -207,7 +207,7 @@ class GatewayApi:
         return await self.servers.describe(asked.server)
 
     async def answer_restart(self, asked: NamedServer) -> JSON:
-        self.servers.find(asked.server).restart()
+        self.servers.find(asked.server).connection.restart()
         return {"restarted": asked.server}
 
     async def answer_surface(self, _: NothingAsked) -> JSON:
@@ -239,19 +239,19 @@ class GatewayApi:
         return {"cancelled": asked.id}
 
     async def answer_reviews(self, _: NothingAsked) -> JSON:
-        return await asyncio.to_thread(self.reviews.list_waiting, self._gateway.config.upstreams)
+        return await asyncio.to_thread(self.reviews.list_waiting, self.servers.configs)
 
     async def answer_diff(self, asked: ReviewedDefinition) -> JSON:
-        config = self.servers.config(asked.server)
+        config = self.servers.find(asked.server).config
         return await asyncio.to_thread(self.reviews.show, config, asked.place)
 
     async def answer_approve(self, asked: ReviewedDefinition) -> JSON:
-        config = self.servers.config(asked.server)
+        config = self.servers.find(asked.server).config
         await asyncio.to_thread(self.reviews.decide, config, asked.place, asked.seen, True)
         return {"approved": asked.place}
 
     async def answer_reject(self, asked: ReviewedDefinition) -> JSON:
-        config = self.servers.config(asked.server)
+        config = self.servers.find(asked.server).config
         await asyncio.to_thread(self.reviews.decide, config, asked.place, asked.seen, False)
         return {"rejected": asked.place}
 

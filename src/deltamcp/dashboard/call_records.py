@@ -266,7 +266,7 @@ class CallRecords:
         calls = [
             {"id": f"call-{call.id}", "server": name, "method": call.method, "name": call.name, "since": call.since}
             for name, upstream in self._gateway.upstreams.items()
-            for call in upstream.calls
+            for call in upstream.connection.calls
         ]
         for name in [name for name, one in self._results.items() if one.expires <= now]:
             del self._results[name]
@@ -309,7 +309,7 @@ class CallRecords:
         """
         kind, _, name = id.partition("-")
         if kind == "call" and name.isascii() and name.isdigit():
-            if any(upstream.calls.cancel(int(name[:18])) for upstream in self._gateway.upstreams.values()):
+            if any(upstream.connection.calls.cancel(int(name[:18])) for upstream in self._gateway.upstreams.values()):
                 return
         elif kind == "promise":
             promises = self._gateway.server.engine.promise_calls

@@ -20,6 +20,7 @@ from deltamcp.dialects.versions import MODERN
 from deltamcp.errors import UsageError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
+from deltamcp.gateway.gateway_upstream import GatewayUpstream
 from deltamcp.gateway.ledger import NOT_A_MODEL
 from deltamcp.gateway.trust.definition_hash import pointer
 from deltamcp.gateway.trust.quarantine import ABSENCES
@@ -170,10 +171,9 @@ class Playground:
 
     def _hidden_tools(self) -> _HiddenTools:
         gateway = self._gateway
+        behind = list(gateway.upstreams.values())
         basis = tuple(
-            item
-            for config in gateway.config.upstreams
-            for item in (config, gateway.known.get(config.name), gateway.quarantine.verdicts(config))
+            item for one in behind for item in (one.config, one.listing, gateway.quarantine.verdicts(one.connection))
         )
         known = self._hidden
         is_same = (
@@ -182,16 +182,16 @@ class Playground:
             and all(one is other for one, other in zip(known.basis, basis, strict=True))
         )
         if known is None or not is_same:
-            tools = [hidden for config in gateway.config.upstreams for hidden in self._hidden_of(config)]
+            tools = [hidden for one in behind for hidden in self._hidden_of(one)]
             index = SearchIndex()
             for number, hidden in enumerate(tools):
                 index.put(str(number), hidden.definition, hidden.server)
             known = self._hidden = _HiddenTools(basis, tools, index)
         return known
 
-    def _hidden_of(self, config: UpstreamConfig) -> Iterator[HiddenTool]:
-        listing = self._gateway.known.get(config.name)
-        verdicts = self._gateway.quarantine.verdicts(config)
+    def _hidden_of(self, behind: GatewayUpstream) -> Iterator[HiddenTool]:
+        config, listing = behind.config, behind.listing
+        verdicts = self._gateway.quarantine.verdicts(behind.connection)
         for tool in () if listing is None else listing.tools:
             name = tool.get("name")
             if not isinstance(name, str) or not name:

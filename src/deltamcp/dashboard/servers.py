@@ -10,9 +10,9 @@ from deltamcp.dashboard.call_records import CallRecords
 from deltamcp.errors import UsageError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
+from deltamcp.gateway.gateway_upstream import GatewayUpstream
 from deltamcp.gateway.item_names import distinct_segments
 from deltamcp.upstreams.state import Phase
-from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import JSON, LOCAL, Kind, Surface
 
 _SHOWN_LINES = 8
@@ -52,7 +52,11 @@ class Servers:
         names = [*self._gateway.upstreams]
         return dict(zip(distinct_segments(names, ("index",)), names, strict=True))
 
-    def find(self, name: str) -> Upstream:
+    @property
+    def configs(self) -> list[UpstreamConfig]:
+        return [one.config for one in self._gateway.upstreams.values()]
+
+    def find(self, name: str) -> GatewayUpstream:
         """
         Raises:
             UsageError: the gateway has no such server.
@@ -63,17 +67,9 @@ class Servers:
             raise UsageError(f"There is no server {name[:80]!r} behind this gateway; there are {known}.")
         return found
 
-    def config(self, name: str) -> UpstreamConfig:
-        """
-        Raises:
-            UsageError: the gateway has no such server.
-        """
-        self.find(name)
-        return next(one for one in self._gateway.config.upstreams if one.name == name)
-
     def digest(self) -> str:
         """Returns a text that differs when the state of a server does, or what it lists."""
-        states = [one.state for one in self._gateway.upstreams.values()]
+        states = [one.connection.state for one in self._gateway.upstreams.values()]
         version = self._gateway.server.engine.catalog.version
         shown = [(one.name, one.phase.value, one.starts, one.failures, one.open_calls) for one in states]
         return hashlib.sha256(repr((version, shown)).encode()).hexdigest()[:16]
@@ -89,9 +85,7 @@ class Servers:
         for operation in operations:
             segment = operation.id.partition(".")[0]
             tools[segment] = tools.get(segment, 0) + 1
-        return [
-            self._row(config, segments[config.name], tools, plain, here) for config in self._gateway.config.upstreams
-        ]
+        return [self._row(one, segments[name], tools, plain, here) for name, one in self._gateway.upstreams.items()]
 
     def _count(
         self, operations: list[Operation], listed: set[str], surface: Surface
@@ -108,17 +102,17 @@ class Servers:
 
     def _row(
         self,
-        config: UpstreamConfig,
+        behind: GatewayUpstream,
         segment: str,
         tools: Mapping[str, int],
         plain: Mapping[str, int],
         here: Mapping[str, int],
     ) -> dict[str, JSON]:
-        upstream, redact = self._gateway.upstreams[config.name], self._gateway.redact
-        state, listing = upstream.state, self._gateway.known.get(config.name)
+        upstream, config, listing = behind.connection, behind.config, behind.listing
+        state, redact = upstream.state, self._gateway.redact
         figures = self._records.figures.get(segment)
-        verdicts = self._gateway.quarantine.verdicts(config)
-        fault = self._gateway.known.fault(config.name) or ("" if listing is None else listing.faults.get("tools", ""))
+        verdicts = self._gateway.quarantine.verdicts(upstream)
+        fault = behind.fault or ("" if listing is None else listing.faults.get("tools", ""))
         is_down = state.phase is Phase.BACKING_OFF or (state.phase is Phase.STARTING and state.failures > 0)
         return {
             "name": config.name,
@@ -152,7 +146,7 @@ class Servers:
         Raises:
             UsageError: the gateway has no such server.
         """
-        upstream = self.find(name)
+        upstream = self.find(name).connection
         rows = await self.list_all()
         row = next(one for one in rows if isinstance(one, dict) and one["name"] == name)
         assert isinstance(row, dict), "every server has a row"

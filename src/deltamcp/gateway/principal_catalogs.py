@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -19,7 +19,7 @@ from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.directory import ServerNotices
 from deltamcp.catalog.items.remote_items import RemoteResource
 from deltamcp.errors import DeltaError, UpstreamError
-from deltamcp.gateway.config import UpstreamConfig
+from deltamcp.gateway.gateway_upstream import GatewayUpstream
 from deltamcp.gateway.trust.definition_hash import pointer
 from deltamcp.gateway.trust.imitation import compare_tools
 from deltamcp.gateway.trust.principal_review import PrincipalReviews
@@ -30,8 +30,7 @@ from deltamcp.gateway.upstream_resources import ResourceClaims, UnlistedResource
 from deltamcp.runtime.change_hub import OwnChange
 from deltamcp.stores.store import StoreError
 from deltamcp.upstreams.listing import UpstreamListing
-from deltamcp.upstreams.login_upstream import LoginUpstream, MissingLoginError
-from deltamcp.upstreams.upstream import Upstream
+from deltamcp.upstreams.login_upstream import MissingLoginError
 from deltamcp.values import ANONYMOUS, LOCAL, Kind, Principal
 from deltamcp.wire.canonical_json import sha256_digest
 
@@ -86,10 +85,10 @@ class _Fetch:
 class _Own:
     """What is known of one principal."""
 
-    def __init__(self, principal: Principal, names: Sequence[str]) -> None:
+    def __init__(self, principal: Principal) -> None:
         self.principal = principal
         self.lists: dict[str, OwnList] = {}
-        self.fetches = {name: _Fetch() for name in names}
+        self.fetches: defaultdict[str, _Fetch] = defaultdict(_Fetch)
         self.has_waited = False
         """Whether a request has waited for the first fetches."""
         self.catalog: Catalog | None = None
@@ -105,41 +104,40 @@ class PrincipalCatalogs:
 
     def __init__(
         self,
-        configs: Sequence[UpstreamConfig],
-        upstreams: Mapping[str, LoginUpstream],
+        upstreams: Mapping[str, GatewayUpstream],
         reviews: PrincipalReviews,
         local: Catalog,
         make: Callable[[OwnLists], Catalog],
         announce: Callable[[OwnChange], None],
+        on_update: Callable[[str], None],
         wait_seconds: float,
     ) -> None:
         """
         Args:
-            configs: Those of the upstreams, which all have logins.
+            upstreams: Those of the gateway as they are now; only those with logins count here.
             local: What the local user is offered.
             make: Makes the catalog of a principal from its lists and what all share; it is called in a thread.
             announce: Tells a principal of a list that has changed.
+            on_update: Called with an owner whose catalog has changed.
             wait_seconds: How long the first request of a principal waits for its lists.
         """
-        self._configs = {config.name: config for config in configs}
         self._upstreams = upstreams
         self._reviews = reviews
         self._local = local
         self._make = make
         self._announce = announce
+        self._on_update = on_update
         self._wait_seconds = wait_seconds
         self._owns: OrderedDict[str, _Own] = OrderedDict()
         self._made: WeakValueDictionary[_Basis, Catalog] = WeakValueDictionary()
         """By what they were made from: principals that are listed the same share one."""
         self._version = 0
-        self._anybody = _Own(ANONYMOUS, ())
+        self._anybody = _Own(ANONYMOUS)
         """Those whom nobody authenticates: they have the lists of the local user where its login is shared."""
         self._nobody = make({})
         self._fetching = asyncio.Semaphore(_FETCHES_AT_ONCE)
         self._making = asyncio.Lock()
         self._stamps = self._read_stamps()
-        self.on_update: Callable[[str], None] = lambda owner: None
-        """Called with an owner whose catalog has changed."""
 
     # Requests
 
@@ -179,11 +177,12 @@ class PrincipalCatalogs:
     def _find(self, principal: Principal) -> _Own:
         own = self._owns.get(principal.owner)
         if own is None:
-            own = self._owns[principal.owner] = _Own(principal, list(self._configs))
+            own = self._owns[principal.owner] = _Own(principal)
             self._make_room()
         self._owns.move_to_end(principal.owner)
         now = asyncio.get_running_loop().time()
-        for name, fetch in own.fetches.items():
+        for name in self._logins():
+            fetch = own.fetches[name]
             is_first = fetch.task is None and name not in own.lists and fetch.retry_at is None
             if is_first or (fetch.retry_at is not None and now >= fetch.retry_at):
                 self._start(own, name)
@@ -201,8 +200,8 @@ class PrincipalCatalogs:
     async def _wait(self, own: _Own) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._wait_seconds):
-                for fetch in own.fetches.values():
-                    await fetch.has_ended.wait()
+                for name in self._logins():
+                    await own.fetches[name].has_ended.wait()
         own.has_waited = True
 
     async def _update(self, own: _Own) -> None:
@@ -218,7 +217,7 @@ class PrincipalCatalogs:
             is_first = own.catalog is None
             own.catalog, own.made_from = made, basis
             if not is_first:
-                self.on_update(own.principal.owner)
+                self._on_update(own.principal.owner)
 
     def _basis(self, own: _Own) -> _Basis:
         return self._version, tuple((name, one.digest) for name, one in own.lists.items())
@@ -228,14 +227,27 @@ class PrincipalCatalogs:
     def share(self, lists: OwnLists) -> None:
         """Takes note that what all share has changed; `lists` are those of the local user."""
         self._version += 1
-        self._anybody.lists = {name: one for name, one in lists.items() if self._configs[name].shared_login}
+        self._anybody.lists = {name: one for name, one in lists.items() if self._upstreams[name].config.shared_login}
+
+    def forget(self, name: str) -> None:
+        """Forgets what an upstream listed that is no longer there, or is another one now."""
+        for own in self._owns.values():
+            own.lists.pop(name, None)
+            fetch = own.fetches.pop(name, None)
+            if fetch is not None and fetch.task is not None:
+                fetch.task.cancel()
+            own.has_waited = False
+
+    def _logins(self) -> list[str]:
+        """Returns the names of the upstreams with logins, in the order of the configuration."""
+        return [name for name, one in self._upstreams.items() if one.connection.has_logins]
 
     # Changes
 
     def refresh(self, name: str, principal: Principal) -> None:
         """Has the lists of an upstream fetched for a principal, if anything is known of that."""
         own = self._owns.get(principal.owner)
-        if own is not None and name in own.fetches:
+        if own is not None:
             self._start(own, name)
 
     async def compare(self, name: str, principal: Principal) -> Mapping[str, Verdict] | None:
@@ -270,7 +282,7 @@ class PrincipalCatalogs:
                 self._start(own, name)
 
     def _read_stamps(self) -> list[object]:
-        return [self._reviews.stamp(config) for config in self._configs.values()]
+        return [self._reviews.stamp(self._upstreams[name].config) for name in self._logins()]
 
     def close(self) -> None:
         """Ends what is under way, and forgets all principals."""
@@ -312,17 +324,19 @@ class PrincipalCatalogs:
 
     async def _fetch_once(self, own: _Own, name: str) -> bool:
         """Fetches and reviews the lists of an upstream for a principal; returns whether that succeeded."""
-        config = self._configs[name]
-        found: OwnList | None = None
+        upstream = self._upstreams.get(name)
+        if upstream is None:
+            return False
+        connection, found = upstream.connection, None
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
-                fetch = functools.partial(self._upstreams[name].fetch_listing, own.principal)
+                fetch = functools.partial(connection.fetch_listing, own.principal)
                 listing = await fetch()
                 if "tools" in listing.faults:
                     raise UpstreamError(listing.faults["tools"])
                 if name in own.lists:
                     listing = listing.with_lists_of(own.lists[name].listing)
-                withheld = await self._reviews.review(config, own.principal, listing, fetch)
+                withheld = await self._reviews.review(upstream.config, own.principal, listing, fetch)
             found = await asyncio.to_thread(_own_list, listing, withheld)
         except MissingLoginError:
             pass  # it has no lists until its user logs in
@@ -335,15 +349,17 @@ class PrincipalCatalogs:
             logger.exception("%s: what it lists for a user cannot be offered", name)
             own.fetches[name].fault = "what it lists cannot be offered"
             return False
+        if self._upstreams.get(name) is not upstream:  # another one has its place meanwhile
+            return False
         own.fetches[name].fault = ""
         self._replace(own, name, found)
-        self._upstreams[name].note_comparison(own.principal)
+        connection.note_comparison(own.principal)
         return True
 
     def _replace(self, own: _Own, name: str, found: OwnList | None) -> None:
         known = own.lists.pop(name, None)
         if found is not None:
-            own.lists = {one: own.lists.get(one, found) for one in self._configs if one in own.lists or one == name}
+            own.lists = {one: own.lists.get(one, found) for one in self._logins() if one in own.lists or one == name}
         self._make_room()
         if own.catalog is not None and (None if known is None else known.digest) != (found and found.digest):
             for kind in _KINDS:
@@ -381,6 +397,8 @@ class SharedOffer(NamedTuple):
     absences: Mapping[str, str] = {}
     """Sentences about what is kept out, by the names that it would have."""
     instructions: Mapping[str, str] = {}
+    gateway_items: Sequence[Item] = ()
+    """The gateway's own."""
 
 
 class OwnOffer:
@@ -388,10 +406,8 @@ class OwnOffer:
 
     def __init__(
         self,
-        configs: Sequence[UpstreamConfig],
-        upstreams: Mapping[str, Upstream],
+        upstreams: Mapping[str, GatewayUpstream],
         upstream_items: UpstreamItems,
-        gateway_items: Sequence[Item],
         claims: ResourceClaims,
         status: RemoteResource,
         make_catalog: Callable[[Sequence[Item]], Catalog],
@@ -399,24 +415,26 @@ class OwnOffer:
     ) -> None:
         """
         Args:
-            gateway_items: The gateway's own, which everybody has.
+            upstreams: Those of the gateway as they are now.
             make_catalog: Returns a catalog of items.
             notices: Returns what a principal is told of upstreams that cannot be used now.
         """
-        self._configs = configs
         self._upstreams = upstreams
         self._upstream_items = upstream_items
-        self._gateway_items = gateway_items
         self._claims = claims
         self._status = status
         self._make_catalog = make_catalog
         self._notices = notices
-        self.shared = SharedOffer()
+        self._shared = SharedOffer()
+
+    def share(self, shared: SharedOffer) -> None:
+        """Offers all principals what does not depend on a login, in catalogs that are made from now on."""
+        self._shared = shared
 
     def make(self, lists: OwnLists) -> Catalog:
         """Returns what a principal is offered to whom upstreams with logins list these."""
-        shared = self.shared
-        offers = [offer for config in self._configs if (offer := self._offer(config, shared, lists)) is not None]
+        shared, upstreams = self._shared, list(self._upstreams.values())
+        offers = [offer for one in upstreams if (offer := self._offer(one, shared, lists)) is not None]
         imitations = self._withheld_imitations(offers)
         items, absences = list[Item](), dict(shared.absences)
         for key, item in self._upstream_items.make(offers).items():
@@ -431,22 +449,20 @@ class OwnOffer:
             elif verdict is not None:
                 for name in item_names(item):
                     absences[name] = f"{name} {ABSENCES[verdict]}"
-        catalog = self._make_catalog([*items, *self._gateway_items])
+        catalog = self._make_catalog([*items, *shared.gateway_items])
         catalog.absences.update(absences)
-        catalog.declared_kinds = declared_kinds(offers, len(self._configs))
-        catalog.declares_completions = any("completions" in offer.listing.capabilities for offer in offers)
-        having = [offer.upstream for offer in offers if Kind.RESOURCES in offer.listing.kinds]
-        unlisted = UnlistedResources(self._claims, self._status, having)
+        unlisted = UnlistedResources(self._claims, self._status)
+        unlisted.ask([offer.upstream for offer in offers if Kind.RESOURCES in offer.listing.kinds])
         catalog.ask_upstreams(self._claims.find_mentioned, unlisted.find, self._notices)
         texts = {offer.config.name: self._instructions(offer, shared, lists) for offer in offers}
-        catalog.instructions = gateway_instructions(texts)
+        introduce(catalog, offers, len(upstreams), texts)
         return catalog
 
-    def _offer(self, config: UpstreamConfig, shared: SharedOffer, lists: OwnLists) -> UpstreamOffer | None:
-        own = lists.get(config.name)
+    def _offer(self, upstream: GatewayUpstream, shared: SharedOffer, lists: OwnLists) -> UpstreamOffer | None:
+        own = lists.get(upstream.name)
         if own is None:
-            return shared.offers.get(config.name)
-        return UpstreamOffer(config, self._upstreams[config.name], own.listing)
+            return shared.offers.get(upstream.name)
+        return UpstreamOffer(upstream.config, upstream.connection, own.listing)
 
     def _instructions(self, offer: UpstreamOffer, shared: SharedOffer, lists: OwnLists) -> str:
         own = lists.get(offer.config.name)
@@ -467,13 +483,17 @@ class OwnOffer:
         return {ItemKey("tool", one.upstream, one.tool) for one in found if one.upstream in strict}
 
 
-def declared_kinds(offers: Sequence[UpstreamOffer], upstream_count: int) -> frozenset[Kind]:
-    """Returns the kinds of lists that a gateway says it has.
+def introduce(
+    catalog: Catalog, offers: Sequence[UpstreamOffer], upstream_count: int, instructions: Mapping[str, str]
+) -> None:
+    """Says in a catalog what clients are told of a gateway.
 
     It has tools if an upstream is not known yet: clients that are told of no tools never ask for any.
     """
     unknown = {Kind.TOOLS} if len(offers) < upstream_count else set[Kind]()
-    return frozenset(unknown).union(*(offer.listing.kinds for offer in offers))
+    kinds = frozenset(unknown).union(*(offer.listing.kinds for offer in offers))
+    completes = any("completions" in offer.listing.capabilities for offer in offers)
+    catalog.introduce(kinds, completes, gateway_instructions(instructions))
 
 
 def _verdict(withheld: Mapping[str, Verdict] | None, key: ItemKey) -> Verdict | None:

@@ -66,28 +66,39 @@ class _Made(NamedTuple):
 
     definition: dict[str, JSON]
     name: tuple[str, ...]
+    config: UpstreamConfig
+    upstream: Upstream
+    can_complete: bool
     item: Item
 
 
 class UpstreamItems:
     """The items of all upstreams. An item whose definition and names stay is the same object after an update."""
 
-    def __init__(
-        self, has_prefix: bool, reserved: frozenset[str], claims: ResourceClaims, results: ResultPolicy | None = None
-    ) -> None:
+    def __init__(self, reserved: frozenset[str], claims: ResourceClaims) -> None:
         """
         Args:
-            has_prefix: Whether names of tools and prompts begin with that of their upstream.
             reserved: Names that no tool may have here.
             claims: Takes note of the URIs in results.
-            results: The gateway's own policy.
         """
         self._claims = claims
-        self._results = results
-        self._has_prefix = has_prefix
+        self._results: ResultPolicy | None = None
+        self._has_prefix = False
         self._reserved = reserved
         self._made: dict[ItemKey, _Made] = {}
         self._told: set[str] = set()
+
+    def configure(self, has_prefix: bool, results: ResultPolicy | None, *, anew: bool = False) -> None:
+        """Makes items from now on that follow another configuration.
+
+        Args:
+            has_prefix: Whether names of tools and prompts begin with that of their upstream.
+            results: The gateway's own policy.
+            anew: Whether all items are made again.
+        """
+        self._has_prefix, self._results = has_prefix, results
+        if anew:
+            self._made = {}
 
     def update(self, offers: Sequence[UpstreamOffer]) -> dict[ItemKey, Item]:
         """Returns the items of upstreams, which are given in the order of the configuration."""
@@ -133,6 +144,7 @@ class UpstreamItems:
             key = ItemKey("tool", offer.config.name, str(tool["name"]))
             one = self._make(
                 key,
+                offer,
                 tool,
                 (name, id_),
                 functools.partial(_operation, offer, self._claims.seen, self._results, tool, name, id_),
@@ -181,7 +193,7 @@ class UpstreamItems:
                 used[shown] = offer
                 key = ItemKey("resource", upstream, uri)
                 make = functools.partial(self._resource, offer, item, segment)
-                one = self._make(key, item, (shown,), make)
+                one = self._make(key, offer, item, (shown,), make)
                 if one is not None:
                     yield key, one
 
@@ -203,18 +215,21 @@ class UpstreamItems:
         named = [NamedItem(upstream, name) for _, upstream, name in prompts]
         names = distinct_names(named, prefixes, self._has_prefix)
         for (key, (offer, prompt)), shown in zip(prompts.items(), names, strict=True):
-            one = self._make(
-                key, prompt, (shown,), functools.partial(_prompt, offer, self._claims.seen, prompt, key.name, shown)
-            )
+            make = functools.partial(_prompt, offer, self._claims.seen, prompt, key.name, shown)
+            one = self._make(key, offer, prompt, (shown,), make)
             if one is not None:
                 yield key, one
 
-    def _make(self, key: ItemKey, definition: dict[str, JSON], name: tuple[str, ...], make: Any) -> _Made | None:
-        known = self._made.get(key)
-        if known is not None and known.name == name and known.definition == definition:
+    def _make(
+        self, key: ItemKey, offer: UpstreamOffer, definition: dict[str, JSON], name: tuple[str, ...], make: Any
+    ) -> _Made | None:
+        known, (config, upstream, listing) = self._made.get(key), offer
+        can_complete = "completions" in listing.capabilities
+        basis = (definition, name, config, upstream, can_complete)
+        if known is not None and known[:-1] == basis:
             return known
         try:
-            return _Made(definition, name, make())
+            return _Made(*basis, make())
         except ConfigurationError as error:
             self._tell(f"{key.upstream}: a {key.kind} is left out: {error}")
             return None

@@ -41,9 +41,9 @@ class SeenUris:
     Of an upstream where users have logins, each user's URIs are its own.
     """
 
-    def __init__(self, order: Sequence[str] = ()) -> None:
-        """`order` has the names of the upstreams as the configuration has them."""
-        self._order = {name: place for place, name in enumerate(order)}
+    def __init__(self, upstreams: Callable[[], Sequence[Upstream]]) -> None:
+        """`upstreams` returns those that are there now, in the order of the configuration; others have no say."""
+        self._upstreams = upstreams
         self._seen: OrderedDict[str, OrderedDict[str, tuple[Upstream, ...]]] = OrderedDict()
 
     def learn(self, upstream: Upstream, principal: Principal, result: Mapping[str, JSON], asked: str = "") -> None:
@@ -71,22 +71,19 @@ class SeenUris:
             self._seen.popitem(last=False)
         known = seen.get(uri, ())
         if upstream not in known:
-            seen[uri] = tuple(sorted((*known, upstream), key=self._place))
+            seen[uri] = tuple(one for one in self._upstreams() if one in known or one is upstream)
         seen.move_to_end(uri)
         if len(seen) > _MAX_SEEN:
             seen.popitem(last=False)
 
-    def _place(self, upstream: Upstream) -> int:
-        return self._order.get(upstream.name, len(self._order))
-
     def get(self, uri: str, principal: Principal) -> list[Upstream]:
         """Returns the upstreams that mentioned a URI to a principal, or to all, in the order of the configuration."""
-        found: dict[Upstream, None] = {}
+        found: set[Upstream] = set()
         for owner in {LOCAL.owner, principal.owner}:
             for upstream in self._seen.get(owner, OrderedDict()).get(uri, ()):
                 if upstream.login_of(principal).owner == owner:
-                    found[upstream] = None
-        return sorted(found, key=self._place)
+                    found.add(upstream)
+        return [one for one in self._upstreams() if one in found] if found else []
 
 
 class ResourceConflict(NamedTuple):
@@ -102,9 +99,13 @@ class ResourceConflict(NamedTuple):
 class ResourceClaims:
     """Knows which upstreams claim the resource at a URI, and remembers conflicts between them."""
 
-    def __init__(self, order: Sequence[str], view: Callable[[Principal], View]) -> None:
-        """`view` returns what a principal is offered."""
-        self.seen = SeenUris(order)
+    def __init__(self, upstreams: Callable[[], Sequence[Upstream]], view: Callable[[Principal], View]) -> None:
+        """
+        Args:
+            upstreams: As of `SeenUris`.
+            view: Returns what a principal is offered.
+        """
+        self.seen = SeenUris(upstreams)
         self._view = view
         self._conflicts: dict[ResourceConflict, None] = {}
 
@@ -136,6 +137,10 @@ class ResourceClaims:
         if conflict not in self._conflicts and len(self._conflicts) < _MAX_CONFLICTS:
             self._conflicts[conflict] = None
             logger.warning("%s claims %s, which %s serves", claimant, uri[:200], holder)
+
+    def forget(self, name: str) -> None:
+        """Forgets the conflicts with an upstream that is no longer there, or is another one now."""
+        self._conflicts = {one: None for one in self._conflicts if name not in (one.holder, one.claimant)}
 
     def conflicts(self, upstream: Upstream, principal: Principal) -> list[str]:
         """Returns the names of upstreams whose resources an upstream claims, as far as a principal may know it."""
@@ -202,21 +207,22 @@ class UpstreamResource(RemoteResource):
 class UnlistedResources:
     """Finds the resource at a URI that is not listed, that nobody mentioned and that no template fits."""
 
-    def __init__(self, claims: ResourceClaims, status: RemoteResource, upstreams: Sequence[Upstream] = ()) -> None:
-        """
-        Args:
-            status: The gateway's own resource, which a gateway that is to look like its upstreams does not list.
-            upstreams: Those that say they have resources.
-        """
+    def __init__(self, claims: ResourceClaims, status: RemoteResource) -> None:
+        """`status` is the gateway's own, which a gateway that is to look like its upstreams does not list."""
         self._claims = claims
         self._status = status
-        self.upstreams = upstreams
+        self._upstreams: Sequence[Upstream] = ()
+
+    def ask(self, upstreams: Sequence[Upstream]) -> None:
+        """Asks these, which say that they have resources, from now on."""
+        self._upstreams = upstreams
 
     def find(self, uri: str, principal: Principal) -> RemoteResource | None:
         """Returns the gateway's own, or that of the only upstream with resources."""
         if uri == self._status.uri:
             return self._status
-        return UpstreamResource(self.upstreams[0], self._claims, {"uri": uri}) if len(self.upstreams) == 1 else None
+        having = self._upstreams
+        return UpstreamResource(having[0], self._claims, {"uri": uri}) if len(having) == 1 else None
 
 
 async def complete(
@@ -330,6 +336,18 @@ class ResourceSubscriptions:
             work = Work(_WATCH_STEPS + _STEPS_PER_URI * len(watches))
             for watch in watches:
                 self._due.setdefault(watch, work)
+        self._is_due.set()
+
+    def leave(self, upstream: Upstream) -> None:
+        """Looks elsewhere for what is watched at an upstream that is no longer there, or is another one now."""
+        work = Work(_WATCH_STEPS)
+        for place in [place for place in self._watches if place.upstream is upstream]:
+            for watch in self._watches.pop(place):
+                self._watched[watch].place = None
+                self._due.setdefault(watch, work)
+        subscriber = self._subscribers.pop(upstream, None)
+        if subscriber is not None:
+            subscriber.stop()
         self._is_due.set()
 
     def _receive_watches(self, principal: Principal, uris: Collection[str], is_watched: bool) -> None:
@@ -446,11 +464,14 @@ class _Subscriber:
         del self._logins[place]
         self._put(place)
 
-    async def close(self) -> None:
+    def stop(self) -> None:
         if self._retry is not None:
             self._retry.cancel()
         for task in self._tasks:
             task.cancel()
+
+    async def close(self) -> None:
+        self.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _put(self, place: _Place) -> None:

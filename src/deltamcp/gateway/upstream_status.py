@@ -2,7 +2,7 @@
 
 import datetime
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 
 from deltamcp.catalog.items.remote_items import RemoteResource
 from deltamcp.context import Context
@@ -27,24 +27,25 @@ _LIST_ITEM: dict[str, JSON] = {
 
 
 def status_resource(
-    upstreams: Collection[Upstream],
-    known: Callable[[str, Principal], UpstreamListing | None],
+    upstreams: Callable[[], Iterable[Upstream]],
+    known: Callable[[Upstream, Principal], UpstreamListing | None],
     conflicts: Callable[[Upstream, Principal], list[str]],
 ) -> RemoteResource:
     """Returns the resource that tells the states of upstreams, as the caller may know them; to read it starts none.
 
     Args:
-        known: Returns what an upstream of a name is known to list to a principal.
+        upstreams: Returns those that are there now.
+        known: Returns what an upstream is known to list to a principal.
         conflicts: Returns the names of upstreams whose resources one claims.
     """
 
     def describe(upstream: Upstream, principal: Principal) -> dict[str, JSON]:
-        described = _describe(upstream.state_for(principal), known(upstream.name, principal), principal is LOCAL)
+        described = _describe(upstream.state_for(principal), known(upstream, principal), principal is LOCAL)
         claimed = conflicts(upstream, principal)
         return {**described, "claimsResourcesOf": claimed} if claimed else described
 
     async def read(uri: str, context: Context) -> RawResult:
-        text = jsonrpc.encode([describe(upstream, context.principal) for upstream in upstreams]).decode()
+        text = jsonrpc.encode([describe(upstream, context.principal) for upstream in upstreams()]).decode()
         result: dict[str, JSON] = {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
         return RawResult(jsonrpc.encode(result), result)
 
@@ -121,7 +122,7 @@ def _time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
-def upstream_figures(upstreams: Collection[Upstream]) -> dict[Key, float]:
+def upstream_figures(upstreams: Iterable[Upstream]) -> dict[Key, float]:
     """Returns the figures of upstreams, as `Engine.own_figures` has them."""
     from deltamcp.transports import metrics  # which has shown the page that wants them
 

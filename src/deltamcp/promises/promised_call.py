@@ -5,6 +5,7 @@ import hashlib
 import msgspec
 from msgspec import Struct
 
+from deltamcp.conversation_state import conversation_digest
 from deltamcp.delivery.delivery import ResultOverride
 from deltamcp.results.policy import RequestPolicy
 from deltamcp.values import ANONYMOUS, JSON, LOCAL, Caller, Era, Principal, ResultShape, Surface, Terms
@@ -59,6 +60,8 @@ class PromisedCall(Struct, frozen=True, omit_defaults=True):
     trace: dict[str, str] = {}
     """The trace context of the HTTP request, by the names of headers."""
     http_request_id: str = ""
+    conversation: str | None = None
+    """The digest of the conversation that it was made in, for the state that functions keep of it."""
 
     def terms(self, result_seconds: float) -> Terms:
         """Returns the terms on which the call runs: those of its request, but outside of any conversation.
@@ -133,6 +136,7 @@ def make_promised_call(
         kept_override,
         trace,
         http_request_id,
+        conversation_digest(caller),
     )
 
 

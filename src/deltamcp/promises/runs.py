@@ -230,6 +230,7 @@ class PromiseRuns:
             _answers(key, started),
             self._limits.promise_seconds,
             call.arguments if call.unresolved is None else call.unresolved,
+            call.conversation,
         )
         if self._catalog.prepare is not None:
             await self._catalog.prepare(terms.caller.principal)

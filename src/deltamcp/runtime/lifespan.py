@@ -6,7 +6,7 @@ The first transport that opens enters the lifespan; it ends when the last one cl
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 from deltamcp.runtime.deadline import Watchdog
@@ -56,6 +56,10 @@ class ServerLifespan:
     def _start_task(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._tasks is not None:
             self._tasks.append(asyncio.get_running_loop().create_task(_log_failure(make)))
+
+    def load_first(self, modules: Collection[str]) -> None:
+        """Has a process load these modules, which the first calls import, before it takes connections."""
+        self.first_modules.update(modules)
 
     def add_opener(self, open_: Callable[[], None]) -> None:
         """Calls a function whenever the server opens, after the author's lifespan and before any transport serves."""

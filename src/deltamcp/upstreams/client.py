@@ -18,7 +18,7 @@ from deltamcp.upstreams.state import NEXT, Event, Phase, UpstreamSettings, Upstr
 from deltamcp.values import ANONYMOUS, LOCAL, Principal
 
 if TYPE_CHECKING:
-    from deltamcp.client.client import DeltaClient
+    from deltamcp.client.gateway_client import GatewayClient
     from deltamcp.client.links.process_guard import ProcessGuard
 
 
@@ -83,6 +83,10 @@ _SHORT_SECONDS = 2.0
 """A request waits for a restart that is due so soon; if it is due later, the caller is told when to try again."""
 
 
+_RETIRED_IDLE_SECONDS = 0.5
+"""How long a client that another one replaces waits for requests that were on their way to it."""
+
+
 class NotReadyError(DeltaError):
     """An upstream backs off after failures, or this server ends."""
 
@@ -93,7 +97,7 @@ class NotReadyError(DeltaError):
 
 
 class UpstreamClient:
-    """Keeps a `DeltaClient` that does not reconnect by itself, and decides when it connects.
+    """Keeps a `GatewayClient` that does not reconnect by itself, and decides when it connects.
 
     The client is one and the same over all connections, because it remembers which protocol the server speaks and what
     is subscribed to.
@@ -106,12 +110,14 @@ class UpstreamClient:
         settings: UpstreamSettings,
         redact: Callable[[str], str],
         guard: "ProcessGuard | None" = None,
+        on_ready: "Callable[[GatewayClient], None]" = lambda client: None,
         **options: Any,
     ) -> None:
         """
         Args:
             redact: Removes secrets from a text of the server.
-            options: Further options of the `DeltaClient`.
+            on_ready: Called whenever it has become ready.
+            options: Further options of the `GatewayClient`.
 
         Raises:
             ConfigurationError: the entry is none of a server.
@@ -123,8 +129,7 @@ class UpstreamClient:
         self._warnings = RepeatedWarnings()
         self.stderr = StderrLines(name, redact)
         self._entry, self._options = entry, options
-        self.on_ready: Callable[[DeltaClient], None] = lambda client: None
-        """Called whenever it has become ready."""
+        self._on_ready = on_ready
         self.life = 0
         """How often it has become ready; what was sent in one life is lost with it."""
         self.listed_life = self.compared_life = 0
@@ -143,6 +148,7 @@ class UpstreamClient:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._users = 0
         self._last_used = 0.0
+        self._idle_seconds = settings.idle_seconds
         self.keeps_warm = settings.start == "ahead"
         """Whether it is started again when it is lost, though no request has come."""
 
@@ -152,10 +158,10 @@ class UpstreamClient:
             self._options["known_protocol"] = protocol
 
     @functools.cached_property
-    def _client(self) -> "DeltaClient":
-        from deltamcp.client.client import DeltaClient  # takes 50 ms, and a gateway lists tools without it
+    def _client(self) -> "GatewayClient":
+        from deltamcp.client.gateway_client import GatewayClient  # takes 50 ms, and a gateway lists tools without it
 
-        return DeltaClient(
+        return GatewayClient(
             self._entry,
             validate=False,
             progressive=False,
@@ -169,7 +175,7 @@ class UpstreamClient:
 
     # Use
 
-    async def ready(self) -> "DeltaClient":
+    async def ready(self) -> "GatewayClient":
         """Returns the client, connected; starts it, or waits for a start under way.
 
         Raises:
@@ -298,9 +304,8 @@ class UpstreamClient:
             self._receive_end("The server ended at once.")
             return
         logger.info("%s: it is ready.", self._name)
-        if self._settings.idle_seconds is not None:
-            self._idle_timer = loop.call_later(self._settings.idle_seconds, self._stop_if_idle)
-        self.on_ready(self._client)
+        self._await_idleness()
+        self._on_ready(self._client)
 
     def _receive_end(self, reason: str) -> None:
         if self._advance(Event.LOST):
@@ -322,8 +327,20 @@ class UpstreamClient:
         if self.keeps_warm:
             self._restart_timer = loop.call_later(seconds, self.start)
 
+    def retire(self) -> None:
+        """Has it stopped soon after its last use, whatever the settings say, and not started without a request."""
+        self._idle_seconds, self.keeps_warm = _RETIRED_IDLE_SECONDS, False
+        _cancel(self._restart_timer)
+        if self._phase is Phase.READY:
+            self._await_idleness()
+
+    def _await_idleness(self) -> None:
+        _cancel(self._idle_timer)
+        if self._idle_seconds is not None:
+            self._idle_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._stop_if_idle)
+
     def _stop_if_idle(self) -> None:
-        loop, idle_seconds = asyncio.get_running_loop(), self._settings.idle_seconds
+        loop, idle_seconds = asyncio.get_running_loop(), self._idle_seconds
         assert idle_seconds is not None
         idle_at = (loop.time() if self._users else self._last_used) + idle_seconds
         if idle_at > loop.time():
@@ -415,6 +432,7 @@ class UpstreamClients:
         """By whether nobody authenticates the principal, and its key; the last was used last."""
         self._closing: set[asyncio.Task[None]] = set()
         self._is_open = True
+        self._is_retired = False
 
     def __iter__(self) -> Iterator[UpstreamClient]:
         yield self.local
@@ -434,6 +452,8 @@ class UpstreamClients:
             if not self._is_open or (len(self._others) >= self._max_principals and not self._drop_idle()):
                 return None
             client = self._make(principal)
+            if self._is_retired:
+                client.retire()
         self._others[key] = client
         return client
 
@@ -452,6 +472,12 @@ class UpstreamClients:
         """Lets callers use clients again after `close`."""
         self._is_open = True
         self.local.open()
+
+    def retire(self) -> None:
+        """Has all clients stop after their last use."""
+        self._is_retired = True
+        for client in self:
+            client.retire()
 
     async def close(self) -> None:
         """Ends all connections and processes."""

@@ -19,7 +19,7 @@ from deltamcp.upstreams.relayed_messages import RelayedMessages, request_owner
 from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Era, InputRequest, RawResult, Terms
 
 if TYPE_CHECKING:
-    from deltamcp.client.client import DeltaClient
+    from deltamcp.client.gateway_client import GatewayClient
 
 _MAX_ROUNDS = 50
 """How often an upstream may ask for input in one request."""
@@ -81,7 +81,7 @@ class WaitingCaller:
         await self._messages.relay_log(params, self._context)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        await self._context.progress(progress, total, self._messages.progress(message))
+        await self._context.report_progress(progress, total, self._messages.progress(message))
 
     async def detach(self) -> None:
         await self._context.detach()
@@ -92,7 +92,7 @@ class ForwardedRequest:
 
     def __init__(
         self,
-        client: "DeltaClient",
+        client: "GatewayClient",
         method: str,
         params: Mapping[str, JSON],
         context: Context,
@@ -109,7 +109,7 @@ class ForwardedRequest:
             in_use: Keeps the upstream from being stopped while a call of it is parked.
             timeout: The seconds that the upstream has, without those in which the caller answers its questions; None
                 for the client's own bound.
-            options: Further ones of `DeltaClient.forward`.
+            options: Further ones of `GatewayClient.forward`.
         """
         self._client, self._method, self._params, self._context = client, method, params, context
         self._in_use, self._timeout, self._meta, self._options = in_use, timeout, meta, options
@@ -226,7 +226,7 @@ class ForwardedRequest:
 
 
 async def forward(
-    client: "DeltaClient",
+    client: "GatewayClient",
     method: str,
     params: Mapping[str, JSON],
     context: Context,
@@ -243,7 +243,7 @@ async def forward(
     Raises:
         InputPending: the caller has to answer the upstream's questions first.
         UpstreamError: the upstream no longer waits for the answers that came, or asks what cannot be answered.
-        PeerError, ConnectionLostError, DeadlineError: as `DeltaClient.forward`.
+        PeerError, ConnectionLostError, DeadlineError: as `GatewayClient.forward`.
     """
     request = ForwardedRequest(client, method, params, context, in_use, timeout, messages, meta, options)
     return await request.perform(parked_calls)

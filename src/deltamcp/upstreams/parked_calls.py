@@ -88,7 +88,7 @@ class ParkedCall:
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if self._context is not None:
-            await self._context.progress(progress, total, self._messages.progress(message))
+            await self._context.report_progress(progress, total, self._messages.progress(message))
 
     async def detach(self) -> None:
         """Does nothing: callers whose calls are parked have no streams that they reconnect to."""

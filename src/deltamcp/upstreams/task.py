@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, aclosing, asynccontextmanager, su
 from typing import Any, TypeAlias
 
 from deltamcp.client.callbacks import ClientCallbacks
-from deltamcp.client.client import DeltaClient
+from deltamcp.client.gateway_client import GatewayClient
 from deltamcp.client.links.link import peer_error
 from deltamcp.client.pending_call import CallState, PendingCall, ended_state, parse_task
 from deltamcp.client.reply import Reply
@@ -27,12 +27,12 @@ _CANCEL_SECONDS = 3.0
 _TASK = "task"
 """The key of a memo that has the id of the task; `requests` has the questions that the caller was asked."""
 
-ForwardRequest: TypeAlias = Callable[[DeltaClient, str, Mapping[str, JSON], Context], Awaitable[RawResult]]
+ForwardRequest: TypeAlias = Callable[[GatewayClient, str, Mapping[str, JSON], Context], Awaitable[RawResult]]
 """`forward`, where everything else is known."""
 
 
 async def call_tool(
-    client: DeltaClient,
+    client: GatewayClient,
     method: str,
     params: Mapping[str, JSON],
     context: Context,
@@ -75,7 +75,7 @@ async def call_tool(
 
 
 async def _await_task(
-    client: DeltaClient,
+    client: GatewayClient,
     context: Context,
     name: str,
     forward_request: ForwardRequest,
@@ -91,9 +91,9 @@ async def _await_task(
         async for one in updates:
             changes += 1
             if one.progress is not None:
-                await context.progress(one.progress, one.total, messages.progress(one.message))
+                await context.report_progress(one.progress, one.total, messages.progress(one.message))
             elif one.message is not None:  # MCP's tasks have words, and no figures
-                await context.progress(changes, None, messages.progress(one.message))
+                await context.report_progress(changes, None, messages.progress(one.message))
     if pending.state.error is not None:
         raise peer_error(pending.state.error)
     if pending.state.result is None:
@@ -102,7 +102,7 @@ async def _await_task(
 
 
 @asynccontextmanager
-async def _task_of_caller(client: DeltaClient, id_: JSON) -> AsyncIterator[None]:
+async def _task_of_caller(client: GatewayClient, id_: JSON) -> AsyncIterator[None]:
     """Cancels a task whose caller's call fails or is cancelled meanwhile; if the caller is asked, the memo names it."""
     try:
         yield
@@ -116,7 +116,7 @@ async def _task_of_caller(client: DeltaClient, id_: JSON) -> AsyncIterator[None]
         raise
 
 
-async def cancel_task(client: DeltaClient, id_: JSON) -> None:
+async def cancel_task(client: GatewayClient, id_: JSON) -> None:
     """Cancels a task of an upstream, unless that takes long or the upstream refuses."""
     with suppress(ClientError, PeerError, TimeoutError):
         async with asyncio.timeout(_CANCEL_SECONDS):
@@ -128,7 +128,7 @@ class _CallerTasks:
 
     waits = False
 
-    def __init__(self, client: DeltaClient, context: Context, forward_request: ForwardRequest) -> None:
+    def __init__(self, client: GatewayClient, context: Context, forward_request: ForwardRequest) -> None:
         self._client = client
         self._context = context
         self._forward_request = forward_request

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -41,7 +41,7 @@ from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
-    from deltamcp.client.client import DeltaClient
+    from deltamcp.client.gateway_client import GatewayClient
     from deltamcp.client.links.process_guard import ProcessGuard
 
 logger = logging.getLogger("deltamcp")
@@ -64,6 +64,32 @@ _AGAIN = "try again later."
 _CHECK = "check whether the call took effect before you try again."
 
 
+class UpstreamListener(Protocol):
+    """Whom an upstream tells of changes, and asks whether a server that was started may be called."""
+
+    def receive_change(self, principal: Principal, change: Kind | str) -> None:
+        """Takes the kind of a list that may have changed, or the URI of a resource that did, for a principal's login.
+
+        After every start each list may have changed, unless a fetch of the lists is under way; and while the server
+        runs, when the time has passed for which it says that its lists are valid.
+        """
+        ...
+
+    def receive_announcement(self, kind: Kind) -> None:
+        """Takes, before the change, the kind of a list that the server itself says has changed for the local user."""
+        ...
+
+    async def compare(self, principal: Principal, method: str, params: Mapping[str, JSON]) -> bool:
+        """Compares the lists of a principal's connection with what was approved.
+
+        It is called with each request until it returns True, in every life of the connection.
+
+        Raises:
+            UpstreamError: the request must not pass.
+        """
+        ...
+
+
 class Upstream:
     """A server that is started on first use and after it was lost, and stopped when nobody uses it.
 
@@ -80,6 +106,7 @@ class Upstream:
         entry: dict[str, Any],
         settings: UpstreamSettings = UpstreamSettings(),  # noqa: B008 - it is frozen
         *,
+        listener: UpstreamListener | None = None,
         guard: "ProcessGuard | None" = None,
         secrets: UpstreamSecrets | None = None,
         redacts_results: bool = False,
@@ -93,6 +120,7 @@ class Upstream:
         """
         Args:
             entry: An entry of an `mcpServers` file, with its variables filled in.
+            listener: Is told of changes; without one, nothing is compared before it is called.
             guard: Ends the server's process if this one is killed.
             secrets: What nobody is told; by default the values of the entry.
             redacts_results: Whether results must not show them either; errors never do.
@@ -100,9 +128,9 @@ class Upstream:
             parked_calls: Where calls wait for answers of their callers; those of all upstreams of a server.
             local_sessions: Returns the sessions of the local user, who is told what it sends outside of calls.
             roots: As of `RelayedMessages`.
-            options_for: Returns options of the `DeltaClient` that differ by principal, such as credentials; each
+            options_for: Returns options of the `GatewayClient` that differ by principal, such as credentials; each
                 principal then has a connection of its own.
-            options: Further options of the `DeltaClient`.
+            options: Further options of the `GatewayClient`.
 
         Raises:
             ConfigurationError: the entry is none of a server.
@@ -124,28 +152,15 @@ class Upstream:
             own = {**options, **known} if options_for is None else {**options, **known, **options_for(principal)}
             if principal is not LOCAL and options_for is None:  # all have the lists of the local user
                 return UpstreamClient(name, entry, settings, self._redact, guard, **own)
-            receive = functools.partial(self._receive_change, principal)
-            client = UpstreamClient(name, entry, settings, self._redact, guard, on_change=receive, **own)
-            client.on_ready = functools.partial(self._receive_ready, principal)
-            return client
+            own["on_change"] = functools.partial(self._receive_change, principal)
+            on_ready = functools.partial(self._receive_ready, principal)
+            return UpstreamClient(name, entry, settings, self._redact, guard, on_ready, **own)
 
         is_shared = settings.process_for == "all" and options_for is None
         self._clients = UpstreamClients(make_client, is_shared=is_shared, max_principals=settings.max_principals)
-        self.on_change: Callable[[Kind | str], None] = lambda change: None
-        """Called with the kind of a list that may have changed, or the URI of a resource that did.
-
-        After every start each list may have changed, unless a fetch of the catalog is under way; and while it runs,
-        when the time has passed for which it says that its lists are valid.
-        """
-        self.on_own_change: Callable[[Principal, Kind | str], None] = lambda principal, change: None
-        """As `on_change`, for principals with a login of their own."""
-        self.on_announcement: Callable[[Kind], None] = lambda kind: None
-        """Called, before `on_change`, with the kind of a list that the upstream itself says has changed."""
-        self.compare: Callable[[Principal, str, Mapping[str, JSON]], Awaitable[bool]] | None = None
-        """Compares the lists of a connection, by its principal, with what was approved; called with each request until
-        it returns True, in every life of the connection. It raises an `UpstreamError` if the request must not pass."""
         self.calls = OpenCalls()
         """The requests that callers wait for."""
+        self._listener = listener
         self._turns = None if settings.concurrency is None else Turns(settings.concurrency)
         self._open_calls: Counter[str] = Counter()
         """By the owners of those who called."""
@@ -213,7 +228,7 @@ class Upstream:
         Args:
             repeatable: Whether the request may be sent again if the upstream is lost before it has answered.
             timeout: The seconds that it may take; those of the settings by default.
-            options: Further ones of `DeltaClient.forward`; `meta` is what this server says to the upstream itself.
+            options: Further ones of `GatewayClient.forward`; `meta` is what this server says to the upstream itself.
 
         Raises:
             RemoteError: it answered with a JSON-RPC error.
@@ -321,8 +336,8 @@ class Upstream:
         while True:
             client = await self._ready(connection, timeout)
             life = connection.life
-            if self.compare is not None and connection.compared_life != life:
-                await self._compare(self.compare, connection, method, params, context, timeout)
+            if self._listener is not None and connection.compared_life != life:
+                await self._compare(self._listener, connection, method, params, context, timeout)
                 if connection.life != life:
                     continue
             sends += 1
@@ -347,7 +362,7 @@ class Upstream:
 
     async def _compare(
         self,
-        compare: Callable[[Principal, str, Mapping[str, JSON]], Awaitable[bool]],
+        listener: UpstreamListener,
         connection: UpstreamClient,
         method: str,
         params: Mapping[str, JSON],
@@ -362,7 +377,7 @@ class Upstream:
         principal = LOCAL if connection is self._clients.local else context.principal
         try:
             async with asyncio.timeout(timeout):
-                if await compare(principal, method, params):
+                if await listener.compare(principal, method, params):
                     connection.compared_life = life
         except TimeoutError:
             raise self._failure(f"is still starting; {_AGAIN}") from None
@@ -378,7 +393,7 @@ class Upstream:
         """Whether the lists of the server that runs now, as it shows them to the local user, were compared."""
         return self._clients.local.compared_life == self._clients.local.life
 
-    async def _ready(self, connection: UpstreamClient, timeout: float | None) -> "DeltaClient":
+    async def _ready(self, connection: UpstreamClient, timeout: float | None) -> "GatewayClient":
         """Returns the client, connected.
 
         Raises:
@@ -448,7 +463,7 @@ class Upstream:
             if not self._fetches[principal.owner]:
                 del self._fetches[principal.owner]
 
-    async def _fetch_lists(self, client: "DeltaClient") -> UpstreamListing:
+    async def _fetch_lists(self, client: "GatewayClient") -> UpstreamListing:
         """Fetches all lists at once. One that fails, or takes too long, is not in the way of the others.
 
         Raises:
@@ -457,9 +472,9 @@ class Upstream:
         has = client.server.capabilities.keys()
         fetches: dict[str, tuple[str, Callable[[], Awaitable[list[dict[str, JSON]]]]]] = {
             "tools": ("tools", client.fetch_tools),
-            "resources": ("resources", client.resources),
-            "templates": ("resources", client.templates),
-            "prompts": ("prompts", client.prompts),
+            "resources": ("resources", client.list_resources),
+            "templates": ("resources", client.list_resource_templates),
+            "prompts": ("prompts", client.list_prompts),
         }
         offered = {kind: fetch for kind, (capability, fetch) in fetches.items() if capability in has}
         fetching = (self._fetch_list(kind, fetch) for kind, fetch in offered.items())
@@ -492,7 +507,7 @@ class Upstream:
         self._late_lists.discard(kind)
         return listed
 
-    def _await_expiry(self, principal: Principal, connection: UpstreamClient, client: "DeltaClient") -> None:
+    def _await_expiry(self, principal: Principal, connection: UpstreamClient, client: "GatewayClient") -> None:
         """Tells when lists are outdated that were fetched just now, if the server still runs then."""
         self._forget_expiry(principal.owner)
         life, seconds = connection.life, client.lists_ttl_seconds
@@ -534,7 +549,7 @@ class Upstream:
         return LOCAL
 
     async def subscribe(self, uri: str, principal: Principal = LOCAL) -> None:
-        """Has `on_change` called when a resource changes; the connection of the principal is then kept.
+        """Has the listener told when a resource changes; the connection of the principal is then kept.
 
         Raises:
             ClientError, PeerError, NotReadyError, UpstreamError: the upstream cannot be reached, or refuses.
@@ -575,11 +590,11 @@ class Upstream:
 
     def _receive_change(self, principal: Principal, kind_or_uri: str) -> None:
         for change in KINDS.get(kind_or_uri, (kind_or_uri,)):
-            if isinstance(change, Kind) and principal is LOCAL:
-                self.on_announcement(change)
+            if isinstance(change, Kind) and principal is LOCAL and self._listener is not None:
+                self._listener.receive_announcement(change)
             self._tell(principal, change)
 
-    def _receive_ready(self, principal: Principal, client: "DeltaClient") -> None:
+    def _receive_ready(self, principal: Principal, client: "GatewayClient") -> None:
         """Tells what may have changed while nobody listened."""
         if not self._fetches[principal.owner]:
             self._tell_lists(principal, client)
@@ -587,30 +602,39 @@ class Upstream:
         for uri in () if held is None else tuple(held.uris):
             self._tell(principal, uri)
 
-    def _tell_lists(self, principal: Principal, client: "DeltaClient") -> None:
+    def _tell_lists(self, principal: Principal, client: "GatewayClient") -> None:
         """Tells that all lists of the server may have changed."""
         for capability, kinds in KINDS.items():
             for kind in kinds if capability in client.server.capabilities else ():
                 self._tell(principal, kind)
 
     def _tell(self, principal: Principal, change: Kind | str) -> None:
-        if principal is LOCAL:
-            self.on_change(change)
-        else:
-            self.on_own_change(principal, change)
+        if self._listener is not None:
+            self._listener.receive_change(principal, change)
 
     def open(self) -> None:
         """Lets requests start the upstream again after `close`."""
         self._clients.open()
 
+    def retire(self) -> None:
+        """Has the upstream stop as soon as nobody uses it, because another one has its place.
+
+        What was begun on it ends on it: a call that reaches it late starts it once more.
+        """
+        self._end_subscriptions()
+        self._clients.retire()
+
     async def close(self) -> None:
         """Ends the connection and the process, if there is one; the upstream is started no more."""
+        self._end_subscriptions()
+        await self._clients.close()
+
+    def _end_subscriptions(self) -> None:
         for owner in tuple(self._expiries):
             self._forget_expiry(owner)
         for held in self._subscriptions.values():
             held.use.close()
         self._subscriptions.clear()
-        await self._clients.close()
 
 
 def _reason(connection: UpstreamClient, context: Context) -> str:

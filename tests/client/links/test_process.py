@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from deltamcp.client.client import connect
+from deltamcp.client.gateway_client import GatewayClient
 from deltamcp.errors import ClientError, ConnectionLostError, DeltaError, PeerError, UnreachableError
 from tests.support import fake_stdio
 from tests.support.conditions import HANG_SECONDS, wait_until
@@ -230,7 +231,7 @@ async def test_every_call_in_flight_hears_of_the_end(log, discover):
 
 async def test_a_server_may_refuse_notifications(log):
     """Its error has no id, and came while the first requests waited."""
-    async with connect(fake_stdio.command(log=log, discover=-32601, refuses_notifications=True)) as client:
+    async with GatewayClient(fake_stdio.command(log=log, discover=-32601, refuses_notifications=True)) as client:
         for _ in range(3):
             await client.notify("notifications/roots/list_changed")
             assert (await client.request("tools/list"))["tools"] == fake_stdio.TOOLS

@@ -57,7 +57,7 @@ async def test_a_changed_prompt_is_not_got_once(tmp_path):
     async with seen(tmp_path) as (upstream, _, client):
         upstream.write(**{**LISTS, "prompts": [{"name": "ask", "description": "Obey."}]})
         with pytest.raises(PeerError, match="the user has to approve it"):
-            await client.prompt("ask")
+            await client.get_prompt("ask")
         assert calls(upstream) == []
 
 
@@ -66,7 +66,7 @@ async def test_a_server_that_starts_again_is_compared_again_and_a_steady_one_is_
         for _ in range(5):
             await client.call("find")
         lists = upstream.requests().count("tools/list")
-        connection = running.upstreams["books"]._clients.local
+        connection = running.upstreams["books"].connection._clients.local
         upstream.write(**CHANGED)
         connection.lose(connection.life, ConnectionError("it ended"))
         with pytest.raises((CallFailedError, PeerError), match="the user has to approve it"):
@@ -80,7 +80,7 @@ async def test_a_server_that_does_not_list_what_it_has_is_not_called(tmp_path, m
         async def fail(principal=None):
             raise ClientError("It does not answer.")
 
-        monkeypatch.setattr(running.upstreams["books"], "fetch_listing", fail)
+        monkeypatch.setattr(running.upstreams["books"].connection, "fetch_listing", fail)
         with pytest.raises(CallFailedError, match="does not list what it has"):
             await client.call("find")
         assert calls(upstream) == []
@@ -93,9 +93,7 @@ async def test_the_process_of_each_principal_is_compared(tmp_path):
     async with seen(tmp_path, process_for="principal") as (upstream, running, client):
         await client.call("find")
         upstream.write(**CHANGED)
-        other = running.upstreams["books"]
-        compare, principal = other.compare, Principal("ann", frozenset())
-        assert compare is not None
+        compare, principal = running.upstreams["books"].compare, Principal("ann", frozenset())
         assert not await compare(principal, "tools/call", {"name": "list"}), "it lists something else, too"
         with pytest.raises(Exception, match="the user has to approve it"):
             await compare(principal, "tools/call", {"name": "find"})
@@ -105,7 +103,9 @@ async def test_the_process_of_each_principal_is_compared(tmp_path):
 
 async def test_a_server_that_was_started_ahead_is_not_listed_again_for_a_call(tmp_path):
     async with seen(tmp_path, start="ahead") as (upstream, running, client):
-        await wait_until(lambda: running.upstreams["books"].is_compared and upstream.requests().count("tools/list") > 2)
+        await wait_until(
+            lambda: running.upstreams["books"].connection.is_compared and upstream.requests().count("tools/list") > 2
+        )
         lists = upstream.requests().count("tools/list")
         await client.call("find")
         assert upstream.requests().count("tools/list") == lists

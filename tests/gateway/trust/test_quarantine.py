@@ -66,8 +66,8 @@ async def test_a_change_while_the_gateway_runs_takes_the_tool_away(tmp_path):
     async with connect(gate.server, progressive=False) as client:
         assert await names(client) == {"find", "announce"}
         upstream.write(tools=[tool("find", description="Other."), tool("announce")])
-        gate._known.refresh("books")
-        await wait_until(lambda: [getattr(item, "name", "") for item in gate._items] == ["announce"])
+        gate.upstreams["books"].refresh()
+        await wait_until(lambda: [getattr(item, "name", "") for item in gate._catalog._items] == ["announce"])
         client.forget_lists()
         assert await names(client) == {"announce"}
 
@@ -78,9 +78,9 @@ async def test_a_changed_prompt_is_kept_out(tmp_path):
     upstream.write(prompts=[{"name": "ask", "description": "Other."}, {"name": "say"}])
     await listed(tmp_path, upstream, on_new="announce")
     async with connect(server(tmp_path, upstream, on_new="announce")) as client:
-        assert [one["name"] for one in await client.prompts()] == ["say"]
+        assert [one["name"] for one in await client.list_prompts()] == ["say"]
         with pytest.raises(PeerError, match="the user has to approve it"):
-            await client.prompt("ask")
+            await client.get_prompt("ask")
 
 
 async def test_new_texts_of_resources_are_not_listed_and_new_files_are(tmp_path):
@@ -95,8 +95,8 @@ async def test_new_texts_of_resources_are_not_listed_and_new_files_are(tmp_path)
     )
     await listed(tmp_path, upstream)
     async with connect(server(tmp_path, upstream)) as client:
-        assert [one["uri"] for one in await client.resources()] == ["file:///b"]
-        assert await client.templates() == []
+        assert [one["uri"] for one in await client.list_resources()] == ["file:///b"]
+        assert await client.list_resource_templates() == []
 
 
 async def test_numbers_that_vary_from_list_to_list_do_not_keep_a_tool_out(tmp_path):

@@ -27,7 +27,7 @@ def make_server() -> DeltaServer:
     @server.tool(promise="always")
     async def analyze_dataset(dataset_id: str, ctx: Context) -> str:
         """Analyze a dataset."""
-        await ctx.progress(1, 2, "half")
+        await ctx.report_progress(1, 2, "half")
         return f"{dataset_id} is fine."
 
     @server.tool

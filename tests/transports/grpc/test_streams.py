@@ -43,7 +43,7 @@ class Work:
         count = 0
         while (step := await self.steps.get()) != "end":
             count += 1
-            await ctx.progress(count, 10, step)
+            await ctx.report_progress(count, 10, step)
         return "The report."
 
     async def question(self, ctx: Context) -> str:
@@ -58,7 +58,7 @@ class Work:
 
     async def mixed(self, ctx: Context) -> AsyncIterator[Any]:
         """Report progress, and yield objects."""
-        await ctx.progress(1, 2, "half")
+        await ctx.report_progress(1, 2, "half")
         yield {"row": 1}
         yield {"row": 2}
 

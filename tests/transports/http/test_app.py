@@ -23,7 +23,7 @@ def server():
     @server.tool
     async def steps(ctx: Context, count: int = 3) -> str:
         for number in range(count):
-            await ctx.progress(number)
+            await ctx.report_progress(number)
         await gate.wait()
         return "done"
 

@@ -32,7 +32,7 @@ def make_server() -> DeltaServer:
 
     @server.tool
     async def count(upto: int, context: Context) -> int:
-        await context.progress(1, upto)
+        await context.report_progress(1, upto)
         await asyncio.sleep(0)
         return upto
 

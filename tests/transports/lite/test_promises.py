@@ -28,7 +28,7 @@ def analysis() -> Analysis:
     @server.tool(promise="always")
     async def analyze(ctx: Context, dataset: str) -> str:
         """Analyze a dataset."""
-        await ctx.progress(1, 4, "Reading")
+        await ctx.report_progress(1, 4, "Reading")
         has_begun.set()
         await may_end.wait()
         return f"{dataset} is fine"

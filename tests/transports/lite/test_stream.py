@@ -69,8 +69,8 @@ class Story:
         @server.tool
         async def work(ctx: Context) -> str:
             """Reports progress."""
-            await ctx.progress(1, 4, "begun")
-            await ctx.progress(2, 4)
+            await ctx.report_progress(1, 4, "begun")
+            await ctx.report_progress(2, 4)
             return "worked"
 
         @server.tool

@@ -34,14 +34,14 @@ class Orders:
         @server.tool(promise="auto", sync_seconds=0.05)
         async def slow(ctx: Context) -> str:
             """Becomes a promise."""
-            await ctx.progress(1, 4, "begun")
+            await ctx.report_progress(1, 4, "begun")
             await self._wait()
             return "made"
 
         @server.tool(promise="auto", sync_seconds=60)
         async def patient(ctx: Context) -> str:
             """Keeps its client waiting."""
-            await ctx.progress(1, 4, "begun")
+            await ctx.report_progress(1, 4, "begun")
             await self._wait()
             return "made"
 

@@ -104,7 +104,7 @@ async def test_progress_is_sent_to_who_asked_for_it():
     @server.tool
     async def count(ctx: Context) -> str:
         """Count."""
-        await ctx.progress(1, 2)
+        await ctx.report_progress(1, 2)
         return "done"
 
     async with raw_link(server.engine, LiteDuplex) as link:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from deltamcp.cli.terminal.output import print_notice, suggest
+from deltamcp.cli.terminal.command_parser import unknown_word
+from deltamcp.cli.terminal.output import print_notice
 from deltamcp.client.target import (
     Address,
     GrpcAddress,
@@ -187,10 +188,7 @@ def _split_options(words: Sequence[str], parser: argparse.ArgumentParser) -> tup
                 raise ConfigurationError(f"{word} needs a value.")
             options += [word, rest.pop(0)]
         elif word.startswith("--"):
-            long_names = [option[2:] for option in flags | valued if option.startswith("--")]
-            similar = suggest(name[2:], sorted(long_names), "--")
-            hint = similar if similar != "." else f"; {parser.prog} --help shows how options and arguments are written."
-            raise ConfigurationError(f"There is no option {name}{hint}")
+            raise ConfigurationError(unknown_word(parser, [word]))
         else:
             others.append(word)
     return others, options

@@ -36,7 +36,7 @@ from deltamcp.server import DeltaServer
 
 logger = logging.getLogger("deltamcp")
 
-_USAGE = "delta-mcp gateway [OPTIONS] [CONFIG | URL | FILE.py | -- COMMAND [ARGUMENT ...]]"
+_USAGE = "delta-mcp gateway [OPTIONS] [CONFIG | URL | FILE.py | -- COMMAND...]"
 _DESCRIPTION = (
     "CONFIG is a file of servers as your host writes it (mcpServers), FILE#NAME for one of them, or a gateway.toml of "
     "delta-mcp; without it, your own gateway.toml. A URL, a Python file or a command line, best after --, is wrapped "

@@ -51,8 +51,8 @@ async def _fetch_listing(args: argparse.Namespace, target: list[str]) -> dict[st
     async with targets.make_client(args, target, timeout=targets.LIST_SECONDS) as client:
         return {
             "server": server_summary(client),
-            "resources": await client.resources(),
-            "resourceTemplates": await client.templates(),
+            "resources": await client.list_resources(),
+            "resourceTemplates": await client.list_resource_templates(),
         }
 
 
@@ -88,7 +88,7 @@ async def _read(args: argparse.Namespace, target: list[str], uri: str, progress_
 
 
 async def _list_uris(client: DeltaClient) -> list[str]:
-    resources, templates = await client.resources(), await client.templates()
+    resources, templates = await client.list_resources(), await client.list_resource_templates()
     listed = [item.get("uri") for item in resources] + [item.get("uriTemplate") for item in templates]
     return [uri for uri in listed if isinstance(uri, str)]
 
@@ -123,7 +123,7 @@ def _prompt_row(prompt: dict[str, JSON]) -> list[str]:
 
 async def _fetch_prompts(args: argparse.Namespace, target: list[str]) -> dict[str, JSON]:
     async with targets.make_client(args, target, timeout=targets.LIST_SECONDS) as client:
-        return {"server": server_summary(client), "prompts": await client.prompts()}
+        return {"server": server_summary(client), "prompts": await client.list_prompts()}
 
 
 def set_up_prompt(verb: argparse.ArgumentParser) -> None:
@@ -149,7 +149,7 @@ async def _get(args: argparse.Namespace, command: CallCommand, progress_bar: Pro
     filled = {**command.texts, **{name: _as_text(value) for name, value in command.arguments.items()}}
     elicitation = Elicitation(args.answer, progress_bar.hide)
     async with targets.make_client(args, command.target, on_elicitation=elicitation.answer) as client:
-        _check(command.name, filled, await client.prompts())
+        _check(command.name, filled, await client.list_prompts())
         sent = {name: text for name, text in filled.items() if text is not None}
         params: dict[str, JSON] = {"name": command.name, "arguments": sent}
         return await elicitation.send(lambda: client.request("prompts/get", params))

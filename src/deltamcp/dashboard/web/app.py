@@ -65,7 +65,7 @@ class Answered(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = (_HTML, _NOT_STORED)
 
 
-class PageRequest(NamedTuple):
+class BrowserRequest(NamedTuple):
     """A request of a browser that is logged in."""
 
     look: Look
@@ -166,7 +166,7 @@ class DashboardApp:
         others = await _names_of([one for one in gateways.values() if one.id != id_])
         about = await gateways[id_].ask("about")
         look = Look(id_, about, session.csrf, self._may_write, others)
-        request = PageRequest(look, gateways[id_], session, query, form)
+        request = BrowserRequest(look, gateways[id_], session, query, form)
         name = "/".join(rest) or "home"
         if scope["method"] == "POST":
             return await self._change(name, request)
@@ -229,7 +229,7 @@ class DashboardApp:
         found = [(one.id, await one.ask("about")) for one in gateways]
         return _page(home_page.gateways_page(found))
 
-    async def _change(self, name: str, request: PageRequest) -> Answered:
+    async def _change(self, name: str, request: BrowserRequest) -> Answered:
         """
         Raises:
             RefusalError: the form is none of ours, or its user may not do that.
@@ -243,7 +243,7 @@ class DashboardApp:
             raise RefusalError(HTTPStatus.FORBIDDEN, "This dashboard is for looking; start it with --dashboard-write.")
         return await change.perform(request)
 
-    async def _send_events(self, request: PageRequest, receive: Receive, send: Send) -> None:
+    async def _send_events(self, request: BrowserRequest, receive: Receive, send: Send) -> None:
         """Sends what changes until the browser goes: new calls as rows, and that states are others."""
         start = await request.gateway.ask("changes", {"seconds": 0})
         seq, state = start["seq"], start["state"]
@@ -276,7 +276,7 @@ class DashboardApp:
             ending.cancel()
 
 
-def _events(found: Any, state: str, request: PageRequest) -> bytes:
+def _events(found: Any, state: str, request: BrowserRequest) -> bytes:
     """Returns the events of what has changed."""
     events = [sse.KEEP_ALIVE]
     if found["state"] != state:
@@ -310,17 +310,17 @@ async def _names_of(gateways: Sequence[AskedGateway]) -> list[tuple[str, str]]:
 # Pages
 
 
-async def _show_home(request: PageRequest) -> Answered:
+async def _show_home(request: BrowserRequest) -> Answered:
     return _page(home_page.home_page(request.look, await request.gateway.ask("home")))
 
 
-async def _show_chart(request: PageRequest) -> Answered:
+async def _show_chart(request: BrowserRequest) -> Answered:
     days = (await request.gateway.ask("home"))["days"]
     chart = {name: [day[name] for day in days] for name in ("day", "before", "after")}
     return Answered(200, json.dumps(chart).encode(), ((b"content-type", b"application/json"), _NOT_STORED))
 
 
-async def _show_servers(request: PageRequest) -> Answered:
+async def _show_servers(request: BrowserRequest) -> Answered:
     name, done = request.query.get("name"), request.query.get("done", "")
     said = f"{done} is started anew." if done else ""
     if name:
@@ -330,26 +330,26 @@ async def _show_servers(request: PageRequest) -> Answered:
     return _page(server_pages.servers_page(request.look, await request.gateway.ask("servers"), said))
 
 
-async def _show_model(request: PageRequest) -> Answered:
+async def _show_model(request: BrowserRequest) -> Answered:
     query = request.query.get("query", "")[:1000]
     surface = await request.gateway.ask("surface")
     found = await request.gateway.ask("search", {"query": query}) if query.strip() else None
     return _page(model_pages.model_page(request.look, surface, query, found))
 
 
-async def _show_tools(request: PageRequest) -> Answered:
+async def _show_tools(request: BrowserRequest) -> Answered:
     asked = {name: request.query.get(name, "")[:200] for name in ("text", "server")}
     after = _parse_count(request.query.get("after", ""))
     found = await request.gateway.ask("tools", {**asked, "after": after, "limit": model_pages.PAGE_TOOLS})
     return _page(model_pages.tools_page(request.look, found, {**asked, "after": str(after)}))
 
 
-async def _show_tool(request: PageRequest) -> Answered:
+async def _show_tool(request: BrowserRequest) -> Answered:
     tool = await request.gateway.ask("tool", {"name": request.query.get("name", "")})
     return _page(model_pages.tool_page(request.look, tool))
 
 
-async def _show_calls(request: PageRequest) -> Answered:
+async def _show_calls(request: BrowserRequest) -> Answered:
     asked = {name: request.query.get(name, "")[:200] for name in ("text", "outcome")}
     shows_content = request.session.shows_content
     before = _parse_count(request.query.get("before", ""))
@@ -360,13 +360,13 @@ async def _show_calls(request: PageRequest) -> Answered:
     return _page(calls_page.calls_page(request.look, found, pending, asked, shows_content, said))
 
 
-async def _show_review(request: PageRequest) -> Answered:
+async def _show_review(request: BrowserRequest) -> Answered:
     words = {"approved": "Approved. The model sees it within seconds.", "rejected": "Rejected; it stays out."}
     said = words.get(request.query.get("done", ""), "")
     return _page(review_pages.review_page(request.look, await request.gateway.ask("reviews"), said))
 
 
-async def _show_diff(request: PageRequest) -> Answered:
+async def _show_diff(request: BrowserRequest) -> Answered:
     place = {name: request.query.get(name, "") for name in ("server", "place")}
     shown = await request.gateway.ask("diff", place)
     if shown["seen"]:
@@ -374,7 +374,7 @@ async def _show_diff(request: PageRequest) -> Answered:
     return _page(review_pages.diff_page(request.look, shown))
 
 
-_PAGES: Mapping[str, Callable[[PageRequest], Awaitable[Answered]]] = MappingProxyType(
+_PAGES: Mapping[str, Callable[[BrowserRequest], Awaitable[Answered]]] = MappingProxyType(
     {
         "home": _show_home,
         "chart.json": _show_chart,
@@ -392,24 +392,24 @@ _PAGES: Mapping[str, Callable[[PageRequest], Awaitable[Answered]]] = MappingProx
 # Changes
 
 
-async def _restart(request: PageRequest) -> Answered:
+async def _restart(request: BrowserRequest) -> Answered:
     server = request.form.get("server", "")
     await request.gateway.ask("restart", {"server": server})
     shown = {"name": server} if request.form.get("back") == "server" else {}
     return _redirect(request.look.url(f"servers?{urlencode({**shown, 'done': server})}"))
 
 
-async def _cancel(request: PageRequest) -> Answered:
+async def _cancel(request: BrowserRequest) -> Answered:
     await request.gateway.ask("cancel", {"id": request.form.get("id", "")})
     return _redirect(request.look.url("calls?done=cancelled"))
 
 
-async def _switch_content(request: PageRequest) -> Answered:
+async def _switch_content(request: BrowserRequest) -> Answered:
     request.session.shows_content = bool(request.form.get("content"))
     return _redirect(request.look.url("calls"))
 
 
-async def _decide(request: PageRequest, ask: str, done: str) -> Answered:
+async def _decide(request: BrowserRequest, ask: str, done: str) -> Answered:
     """
     Raises:
         RefusalError: the user has not opened the difference.
@@ -422,15 +422,15 @@ async def _decide(request: PageRequest, ask: str, done: str) -> Answered:
     return _redirect(request.look.url(f"review?done={done}"))
 
 
-async def _approve(request: PageRequest) -> Answered:
+async def _approve(request: BrowserRequest) -> Answered:
     return await _decide(request, "approve", "approved")
 
 
-async def _reject(request: PageRequest) -> Answered:
+async def _reject(request: BrowserRequest) -> Answered:
     return await _decide(request, "reject", "rejected")
 
 
-async def _call(request: PageRequest) -> Answered:
+async def _call(request: BrowserRequest) -> Answered:
     name, text = request.form.get("name", ""), request.form.get("arguments", "")
     tool = await request.gateway.ask("tool", {"name": name})
     tried, fault = None, ""
@@ -450,7 +450,7 @@ async def _call(request: PageRequest) -> Answered:
 
 
 class _Change(NamedTuple):
-    perform: Callable[[PageRequest], Awaitable[Answered]]
+    perform: Callable[[BrowserRequest], Awaitable[Answered]]
     ask: str = ""
     """What is asked of the gateway; empty for what only this browser is shown."""
 

@@ -39,17 +39,17 @@ def element(name: str, /, *children: Child, **attributes: str | int | bool | Non
         parts.append(f" {written}" if value is True else f' {written}="{html.escape(visible(str(value)))}"')
     parts.append(">")
     if name not in _VOID:
-        parts += _written(children)
+        parts += _children(children)
         parts.append(f"</{name}>")
     return Html("".join(parts))
 
 
 def join(*children: Child) -> Html:
     """Returns children without an element around them."""
-    return Html("".join(_written(children)))
+    return Html("".join(_children(children)))
 
 
-def _written(children: Iterable[Child]) -> Iterator[str]:
+def _children(children: Iterable[Child]) -> Iterator[str]:
     for child in children:
         if child is None:
             continue
@@ -60,4 +60,4 @@ def _written(children: Iterable[Child]) -> Iterator[str]:
         elif isinstance(child, int | float):
             yield str(child)
         else:
-            yield from _written(child)
+            yield from _children(child)

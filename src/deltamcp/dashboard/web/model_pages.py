@@ -277,11 +277,11 @@ def _try(look: Look, tool: Any, arguments: str, tried: Any, fault: str) -> Html:
             element("button", "Call", type="submit", class_="main"),
             class_="try",
         ),
-        None if tried is None else _tried(tried),
+        None if tried is None else _call_reply(tried),
     )
 
 
-def _tried(tried: Any) -> Html:
+def _call_reply(tried: Any) -> Html:
     kind = "good" if tried["outcome"] == "done" else "bad"
     saved = ""
     if tried["before"] and tried["after"] is not None:

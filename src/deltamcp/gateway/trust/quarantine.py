@@ -5,6 +5,7 @@ import logging
 import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from deltamcp.catalog.items.remote_items import RemoteOperation, RemotePrompt
 from deltamcp.errors import ConfigurationError, DeltaError, UpstreamError
@@ -49,8 +50,8 @@ class AdmittedItems(NamedTuple):
 class _LastReview(NamedTuple):
     listing: UpstreamListing
     imitations: Mapping[str, str]
-    stamp: tuple[int, ...]
-    """That of the record on disk."""
+    basis: str
+    """Differs if the record on disk, or the operator's policy, was another."""
     withheld: Mapping[str, Verdict] | None
     """As of `Review`; None if what was approved cannot be read."""
 
@@ -58,35 +59,34 @@ class _LastReview(NamedTuple):
 class Quarantine:
     """Reviews the lists of upstreams before a server offers them."""
 
-    def __init__(self, approvals: Approvals, upstreams: Mapping[str, Upstream]) -> None:
+    def __init__(self, approvals: Approvals) -> None:
         self._approvals = approvals
-        self._upstreams = upstreams
-        self._last: dict[str, _LastReview] = {}
+        self._last: WeakKeyDictionary[Upstream, _LastReview] = WeakKeyDictionary()
         self._compared: list[UpstreamListing] = []
         self._comparison = Comparison([], [])
         self._told: set[str] = set()
 
-    async def review(self, config: UpstreamConfig, listing: UpstreamListing) -> None:
+    async def review(self, offer: UpstreamOffer) -> None:
         """Reviews what an upstream listed just now; of one that is new also what varies from list to list."""
-        last = self._last.get(config.name)
-        reviewed = await asyncio.to_thread(self._review, config, listing, {} if last is None else last.imitations)
+        last = self._last.get(offer.upstream)
+        reviewed = await asyncio.to_thread(self._review, offer, {} if last is None else last.imitations)
         if reviewed is None or not reviewed.is_first_sight:
             return
         try:
-            again = await self._upstreams[config.name].fetch_listing()
-            await asyncio.to_thread(self._approvals.learn_varying_numbers, config, listing, again)
+            again = await offer.upstream.fetch_listing()
+            await asyncio.to_thread(self._approvals.learn_varying_numbers, offer.config, offer.listing, again)
         except DeltaError as error:
-            logger.info("%s: what it varies in its lists is not known: %s", config.name, error)
+            logger.info("%s: what it varies in its lists is not known: %s", offer.config.name, error)
 
-    def check_request(self, config: UpstreamConfig, method: str, params: Mapping[str, JSON]) -> None:
+    def check_request(self, upstream: Upstream, method: str, params: Mapping[str, JSON]) -> None:
         """Checks that what a request is for was not kept out by the last review.
 
         Raises:
             UpstreamError: it was, or what was approved cannot be read.
         """
-        last = self._last.get(config.name)
+        last = self._last.get(upstream)
         if last is not None:
-            _check_listed(last.listing, config, method)
+            _check_listed(last.listing, upstream.name, method)
         check_withheld(None if last is None else last.withheld, method, params)
 
     async def compare(
@@ -97,7 +97,7 @@ class Quarantine:
         Raises:
             UpstreamError: what a request is for is to be kept out.
         """
-        _check_listed(listing, config, method)
+        _check_listed(listing, config.name, method)
         try:
             withheld = await asyncio.to_thread(self._approvals.compare, config, listing)
         except ConfigurationError:
@@ -108,10 +108,7 @@ class Quarantine:
     def admit(self, offers: Sequence[UpstreamOffer], items: Mapping[ItemKey, Item]) -> AdmittedItems:
         """Sorts out the items that are kept out. Their names stay theirs, so that no other item gets them."""
         imitations = self._withheld_imitations(offers)
-        withheld = {
-            offer.config.name: self._withheld(offer.config, offer.listing, imitations.get(offer.config.name, {}))
-            for offer in offers
-        }
+        withheld = {offer.config.name: self._withheld(offer, imitations.get(offer.config.name, {})) for offer in offers}
         admitted = AdmittedItems([], {})
         for key, item in items.items():
             verdicts = withheld[key.upstream]
@@ -151,74 +148,73 @@ class Quarantine:
 
     def instructions(self, offer: UpstreamOffer) -> str:
         """Returns what an upstream says of itself; nothing if that is kept out."""
-        last = self._last.get(offer.config.name)
-        withheld = self._withheld(offer.config, offer.listing, {} if last is None else last.imitations)
+        last = self._last.get(offer.upstream)
+        withheld = self._withheld(offer, {} if last is None else last.imitations)
         return "" if withheld is None or INSTRUCTIONS in withheld else offer.listing.instructions
 
-    def has_new_approvals(self, configs: Sequence[UpstreamConfig]) -> bool:
+    def has_new_approvals(self, config: UpstreamConfig, upstream: Upstream) -> bool:
         """Returns whether the record of an upstream was changed since it was read."""
-        return any(
-            config.name in self._last and self._last[config.name].stamp != self._approvals.stamp(config)
-            for config in configs
-        )
+        last = self._last.get(upstream)
+        return last is not None and last.basis != self._basis(config)
 
-    def last_review(self, config: UpstreamConfig) -> StoredReview | None:
+    def last_review(self, upstream: Upstream) -> StoredReview | None:
         """Returns what `recall` takes in another process; None if what was approved cannot be read."""
-        last = self._last.get(config.name)
+        last = self._last.get(upstream)
         if last is None or last.withheld is None:
             return None
-        withheld = {place: verdict.value for place, verdict in last.withheld.items()}
-        return StoredReview(_basis(config, last.stamp), withheld)
+        return StoredReview(last.basis, {place: verdict.value for place, verdict in last.withheld.items()})
 
-    def verdicts(self, config: UpstreamConfig) -> Mapping[str, Verdict] | None:
+    def verdicts(self, upstream: Upstream) -> Mapping[str, Verdict] | None:
         """Returns what was last kept out of an upstream's lists, by pointer; None if all was."""
-        last = self._last.get(config.name)
+        last = self._last.get(upstream)
         return None if last is None else last.withheld
 
-    def recall(self, config: UpstreamConfig, listing: UpstreamListing, stored: StoredReview) -> None:
+    def recall(self, offer: UpstreamOffer, stored: StoredReview) -> None:
         """Takes over an earlier review of the same catalog, if what it is based on has not changed."""
-        stamp = self._approvals.stamp(config)
-        if stamp and stored.basis == _basis(config, stamp):
+        if self._approvals.stamp(offer.config) and stored.basis == self._basis(offer.config):
             # Imitations depend on the lists of others.
             verdicts = {one.value: one for one in Verdict if one is not Verdict.IMITATION}
             if verdicts.keys() >= {*stored.withheld.values()}:
                 withheld = {place: verdicts[verdict] for place, verdict in stored.withheld.items()}
-                self._last[config.name] = _LastReview(listing, {}, stamp, withheld)
+                self._last[offer.upstream] = _LastReview(offer.listing, {}, stored.basis, withheld)
 
-    def _withheld(
-        self, config: UpstreamConfig, listing: UpstreamListing, imitations: Mapping[str, str]
-    ) -> Mapping[str, Verdict] | None:
-        """Returns what is kept out: as last time, if neither the catalog nor the record has changed."""
-        last = self._last.get(config.name)
-        is_same = last is not None and last.listing is listing and last.imitations == imitations
-        if last is not None and is_same and last.stamp == self._approvals.stamp(config):
+    def _withheld(self, offer: UpstreamOffer, imitations: Mapping[str, str]) -> Mapping[str, Verdict] | None:
+        """Returns what is kept out: as last time, if neither the catalog, the record nor the policy has changed."""
+        last = self._last.get(offer.upstream)
+        is_same = last is not None and last.listing is offer.listing and last.imitations == imitations
+        if last is not None and is_same and last.basis == self._basis(offer.config):
             return last.withheld
-        review = self._review(config, listing, imitations)
+        review = self._review(offer, imitations)
         return None if review is None else review.withheld
 
-    def _review(self, config: UpstreamConfig, listing: UpstreamListing, imitations: Mapping[str, str]) -> Review | None:
-        review = None
+    def _review(self, offer: UpstreamOffer, imitations: Mapping[str, str]) -> Review | None:
+        review, config = None, offer.config
         try:
             with collection_paused():
-                review = self._approvals.review(config, listing, imitations)
+                review = self._approvals.review(config, offer.listing, imitations)
         except ConfigurationError as error:
             logger.error("%s is kept out: %s", config.name, error)
         for note in review.notes if review is not None else ():
             logger.log(logging.INFO if review is not None and review.is_first_sight else logging.WARNING, "%s", note)
-        self._last[config.name] = _LastReview(
-            listing, imitations, self._approvals.stamp(config), None if review is None else review.withheld
+        self._last[offer.upstream] = _LastReview(
+            offer.listing, imitations, self._basis(config), None if review is None else review.withheld
         )
         return review
 
+    def _basis(self, config: UpstreamConfig) -> str:
+        """Returns a text that differs if the review of the same catalog may differ."""
+        stamp = self._approvals.stamp(config)
+        return repr((stamp, config.on_changed, config.on_new, config.on_imitation, config.varies))
 
-def _check_listed(listing: UpstreamListing, config: UpstreamConfig, method: str) -> None:
+
+def _check_listed(listing: UpstreamListing, upstream: str, method: str) -> None:
     """Checks that the tools could be compared, if one is called.
 
     Raises:
         UpstreamError: they could not.
     """
     if method == "tools/call" and "tools" in listing.faults:
-        raise UpstreamError(not_comparable(config.name), retryable=True)
+        raise UpstreamError(not_comparable(upstream), retryable=True)
 
 
 def not_comparable(upstream: str) -> str:
@@ -242,11 +238,6 @@ def check_withheld(withheld: Mapping[str, Verdict] | None, method: str, params: 
     verdict = withheld.get(pointer(kind, name)) if kind and isinstance(name, str) else None
     if verdict is not None:
         raise UpstreamError(f"{name} {ABSENCES[verdict]}")
-
-
-def _basis(config: UpstreamConfig, stamp: tuple[int, ...]) -> str:
-    """Returns a text that differs if the review of the same catalog may differ."""
-    return repr((stamp, config.on_changed, config.on_new, config.on_imitation, config.varies))
 
 
 def _list_of(item: Item) -> str:

@@ -1,0 +1,114 @@
+"""Makes the connections to the servers behind a gateway, which share what ends processes and parks calls."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from deltamcp.calls.engine import Engine
+from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
+from deltamcp.limits import Limits
+from deltamcp.runtime.seal import Seal
+from deltamcp.runtime.threads import Computations
+from deltamcp.upstreams.login_upstream import LoginUpstream
+from deltamcp.upstreams.parked_calls import ParkedCalls
+from deltamcp.upstreams.sealed_logins import KEEP_SECONDS, SealedLogins
+from deltamcp.upstreams.secrets import EntryValues, UpstreamSecrets
+from deltamcp.upstreams.upstream import Upstream, UpstreamListener
+from deltamcp.values import LOCAL, Principal
+
+if TYPE_CHECKING:
+    from deltamcp.gateway.login_pages import LoginPages
+    from deltamcp.transports.http.pages import AsgiApp
+    from deltamcp.upstreams.user_login import UserLogin
+
+
+class Connections:
+    """The connections of one gateway."""
+
+    def __init__(self, config: GatewayConfig, engine: Callable[[], Engine]) -> None:
+        """`engine` returns that of the gateway's server, once it has a transport."""
+        self._config = config
+        self._engine = engine
+        self._guard = ProcessGuard()
+        self._parked_calls = ParkedCalls(Limits().input_seconds)
+        self._computations = Computations(Limits().work_steps)
+        self._secrets: dict[EntryValues, UpstreamSecrets] = {}
+        """Also those of connections that are gone, whose errors may still be told."""
+
+    def make(self, config: UpstreamConfig, listener: UpstreamListener) -> Upstream:
+        """Returns the connection to an upstream, which is started when it is needed.
+
+        Raises:
+            ConfigurationError: the entry is none of a server, or users cannot log in there.
+        """
+        secrets = self._secrets.get(config.secrets)
+        if secrets is None:
+            names = [one.name for one in self._config.upstreams]
+            secrets = self._secrets[config.secrets] = UpstreamSecrets(config.secrets, names)
+        options: dict[str, Any] = {
+            "listener": listener,
+            "guard": self._guard,
+            "parked_calls": self._parked_calls,
+            "local_sessions": lambda: self._engine().local_sessions,
+            "roots": self._config.roots,
+            "secrets": secrets,
+            "redacts_results": config.redact_results or (config.redact_results is None and self._config.redact_results),
+            "computations": self._computations,
+            "speak": config.speak,
+        }
+        if config.auth is None:
+            if config.resource is not None:
+                raise ConfigurationError(f'{config.name}: a resource is for servers with auth = "oauth".')
+            return Upstream(config.name, config.entry, config.settings, **options)
+        url = config.entry.get("url")
+        if not isinstance(url, str):
+            raise ConfigurationError(f'{config.name}: auth = "oauth" is for servers with a url.')
+        from deltamcp.client.oauth.metadata import covers  # imported late, as most gateways need no login
+
+        resource = config.resource
+        if resource is not None and not covers(resource, url):
+            raise ConfigurationError(f"{config.name}: the resource is an address above the url, such as https://host.")
+
+        def make_login(principal: Principal) -> "UserLogin":
+            from deltamcp.upstreams.user_login import UserLogin, local_login
+
+            if principal is LOCAL:
+                return local_login(config.name, url, secrets, resource)
+            engine = self._engine()
+            logins = SealedLogins(engine.store, self.seal, engine.info["name"], principal)
+            return UserLogin(config.name, url, logins, self._login_pages, secrets, resource)
+
+        options["shares_login"] = config.shared_login
+        return LoginUpstream(config.name, config.entry, config.settings, make_login, **options)
+
+    @functools.cached_property
+    def _login_pages(self) -> "LoginPages":
+        from deltamcp.gateway.login_pages import LoginPages  # with the client of OAuth, which most gateways do not need
+
+        return LoginPages(self._config.public_url, self._config.login_client_id)
+
+    @property
+    def pages(self) -> "Mapping[str, Callable[[Any], AsgiApp]]":
+        """The pages at which users log in, for `DeltaServer`; none if no upstream of the configuration has logins."""
+        return self._login_pages.pages if any(one.auth is not None for one in self._config.upstreams) else {}
+
+    @functools.cached_property
+    def seal(self) -> Seal:
+        """What encrypts the logins of principals."""
+        return self._engine().make_seal(KEEP_SECONDS)
+
+    def redact(self, text: str) -> str:
+        """Returns a text without what nobody is told of the entries of upstreams."""
+        for secrets in [*self._secrets.values()]:
+            text = secrets.redact(text)
+        return text
+
+    def close(self) -> None:
+        """Cancels the calls that wait for answers."""
+        self._parked_calls.close()
+
+    def end_processes(self) -> None:
+        """Ends what is left of processes, when all connections are closed."""
+        self._guard.close()

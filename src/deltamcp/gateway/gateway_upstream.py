@@ -1,0 +1,291 @@
+"""One server behind the gateway: its configuration, its connection, and what it is known to list.
+
+What it lists is read from disk when the gateway starts, then fetched where it may differ.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from deltamcp.errors import DeltaError, UnreachableError, UpstreamError
+from deltamcp.gateway.config import UpstreamConfig
+from deltamcp.gateway.listing_cache import ListingCache
+from deltamcp.gateway.trust.quarantine import Quarantine, check_withheld, not_comparable
+from deltamcp.gateway.trust.review import Verdict
+from deltamcp.gateway.upstream_items import UpstreamOffer
+from deltamcp.runtime.log import RepeatedWarnings
+from deltamcp.upstreams.client import NotReadyError
+from deltamcp.upstreams.listing import UpstreamListing
+from deltamcp.upstreams.login_upstream import MissingLoginError
+from deltamcp.upstreams.upstream import Upstream, UpstreamListener
+from deltamcp.values import JSON, LOCAL, Kind, Principal
+
+_FETCH_SECONDS = 120.0
+"""How long an upstream may take to start and to list what it has."""
+_START_SECONDS = 1.0
+"""How long a start leaves servers alone that were asked before: each process takes some ms of the first replies."""
+_BURST_SECONDS, _LONGEST_BURST_SECONDS = 0.05, 60.0
+"""How long a refresh waits for further notices, as many servers announce each of their items. The wait doubles for one
+that announces changes without end."""
+_IDLE_SHARE = 10
+"""How many times as long as a refresh took nothing must be announced for the next to wait as short as the first."""
+_QUICK_SECONDS = 0.2
+"""What is reviewed and offered so fast is not spaced; what takes longer, as 10,000 tools do, has a tenth of time."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 300.0
+"""Between attempts to see an upstream that was never seen."""
+
+logger = logging.getLogger("deltamcp")
+
+
+class ListingUser(Protocol):
+    """Who offers what upstreams list."""
+
+    async def replace_listing(
+        self, upstream: "GatewayUpstream", listing: UpstreamListing, announced: Collection[Kind]
+    ) -> None:
+        """Offers what an upstream lists from now on; `announced` are the lists of which it said that they changed.
+
+        Raises:
+            Exception: it cannot be offered; then what was known before holds.
+        """
+        ...
+
+    def receive_change(self, upstream: "GatewayUpstream", principal: Principal, change: Kind | str) -> None:
+        """Takes a change of a resource, or of what a principal with a login of its own is listed."""
+        ...
+
+    async def compare_own(self, upstream: "GatewayUpstream", principal: Principal) -> Mapping[str, Verdict] | None:
+        """Fetches and reviews what a principal with a login of its own is listed; returns what is kept out.
+
+        Raises:
+            UpstreamError: the upstream does not list it.
+        """
+        ...
+
+
+class GatewayUpstream:
+    """A server behind the gateway. It has a task of its own, so that none delays another.
+
+    It is what its connection tells of changes, and what decides whether a server that was started may be called.
+    """
+
+    def __init__(
+        self,
+        config: UpstreamConfig,
+        connect: Callable[[UpstreamConfig, UpstreamListener], Upstream],
+        cache: ListingCache,
+        quarantine: Quarantine,
+        user: ListingUser,
+    ) -> None:
+        """
+        Args:
+            connect: Makes the connection, which is started when it is needed.
+            quarantine: Reviews a catalog that was fetched, before anything else uses it.
+
+        Raises:
+            ConfigurationError: there can be no such connection.
+        """
+        self.config = config
+        self.connection = connect(config, self)
+        self.listing: UpstreamListing | None = None
+        """What it lists, as far as is known."""
+        self.fault = ""
+        """Why its lists could not be had when that was last tried."""
+        self.is_untried = True
+        """Whether nothing is known of it, nor why."""
+        self._cache = cache
+        self._quarantine = quarantine
+        self._user = user
+        self._warnings = RepeatedWarnings()
+        self._is_unseen = False
+        self._announced: set[Kind] = set()
+        self._due = asyncio.Event()
+        self._fetched = asyncio.Event()
+        self._refreshing = asyncio.Lock()
+        self._seconds = 0.0
+        """How long it last took to review and to offer what it lists."""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def offer(self) -> UpstreamOffer | None:
+        """What it lists, and what the operator says of it; None while nothing is known."""
+        return None if self.listing is None else UpstreamOffer(self.config, self.connection, self.listing)
+
+    async def wait_for_lists(self) -> None:
+        """Waits until it has listed what it has, or failed, if nothing is known of it."""
+        if self.is_untried:
+            await self._fetched.wait()
+
+    # Its life
+
+    def load(self, max_age_seconds: float) -> None:
+        """Reads what is known from disk.
+
+        An upstream that is to be asked soon is marked as due: also one that was not seen for longer than
+        `max_age_seconds`, although nothing else needs it.
+        """
+        cached = self._cache.load(self.name, self.config.entry)
+        if cached is None:
+            self._is_unseen = True
+        elif cached.listing is not None:
+            self.listing, self.is_untried = cached.listing, False
+            self.connection.remember_protocol(cached.listing.protocol)
+            if cached.review is not None:
+                offer = UpstreamOffer(self.config, self.connection, cached.listing)
+                self._quarantine.recall(offer, cached.review)
+        is_old = cached is None or cached.listing is None or cached.age > max_age_seconds
+        if is_old or self.config.start == "ahead":
+            self._due.set()
+
+    def start(self) -> None:
+        """Lets requests use it, and keeps its lists up to date from now on."""
+        self.connection.open()
+        self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    async def stop_listing(self) -> None:
+        """Asks for its lists no more, unless a request that was on its way to it needs them."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def wait_for_first_lists(self) -> None:
+        """Waits until an upstream of which nothing is known has answered or failed."""
+        if self._is_unseen:
+            await self._fetched.wait()
+
+    def note_silence(self) -> None:
+        """Takes note that it has not answered by now, so that the next start does not wait for it again."""
+        if self._is_unseen and self.listing is None:
+            self._cache.store(self.name, self.config.entry, None)
+
+    # What its connection tells and asks
+
+    def receive_change(self, principal: Principal, change: Kind | str) -> None:
+        if principal is LOCAL and isinstance(change, Kind):
+            self.refresh()
+        else:
+            self._user.receive_change(self, principal, change)
+
+    def receive_announcement(self, kind: Kind) -> None:
+        self._announced.add(kind)
+
+    async def compare(self, principal: Principal, method: str, params: Mapping[str, JSON]) -> bool:
+        connection = self.connection
+        if principal is LOCAL or (connection.has_logins and connection.login_of(principal) is LOCAL):
+            await self._compare_lists()
+            self._quarantine.check_request(connection, method, params)
+            return connection.is_compared
+        if connection.has_logins:
+            check_withheld(await self._user.compare_own(self, principal), method, params)
+            return True
+        return await self._quarantine.compare(self.config, await connection.fetch_listing(principal), method, params)
+
+    async def _compare_lists(self) -> None:
+        """Fetches, reviews and offers what it lists now, unless that was done since it was started.
+
+        Raises:
+            UpstreamError: it does not list what it has.
+        """
+        async with self._refreshing:
+            if self.connection.is_compared:
+                return
+            self._due.clear()
+            if not await self._refresh():
+                raise UpstreamError(not_comparable(self.name), retryable=True)
+
+    # Its lists
+
+    def refresh(self) -> None:
+        """Has its lists fetched, soon and in the background."""
+        self._due.set()
+
+    async def _keep(self) -> None:
+        due, now = self._due, asyncio.get_running_loop().time
+        pause, burst, quiet_at = _FIRST_PAUSE, _BURST_SECONDS, 0.0
+        if due.is_set() and not self._is_unseen:
+            await asyncio.sleep(_START_SECONDS)
+        while True:
+            await due.wait()
+            burst = min(2 * burst, _LONGEST_BURST_SECONDS) if now() < quiet_at else _BURST_SECONDS
+            await asyncio.sleep(self._pause(burst))
+            if not due.is_set():  # a call could not wait, and had it done
+                continue
+            began = now()
+            async with self._refreshing:
+                due.clear()
+                is_known = await self._refresh()
+            if is_known:
+                pause = _FIRST_PAUSE
+            elif self.listing is None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await due.wait()
+                due.set()
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            quiet_at = now() + max(2 * burst, _IDLE_SHARE * (now() - began))
+
+    def _pause(self, burst: float) -> float:
+        """Returns how long a refresh waits: so long that large lists take no more than their share of the time."""
+        if self.listing is None:
+            return 0.0
+        share = _IDLE_SHARE * self._seconds if self._seconds > _QUICK_SECONDS else 0.0
+        return min(max(burst, share), _LONGEST_BURST_SECONDS)
+
+    async def _refresh(self) -> bool:
+        """Fetches and offers what it lists; returns whether that succeeded. Others are not affected."""
+        try:
+            async with asyncio.timeout(_FETCH_SECONDS):
+                fetched = await self.connection.fetch_listing()
+                listing = fetched if self.listing is None else fetched.with_lists_of(self.listing)
+                began = asyncio.get_running_loop().time()
+                await self._quarantine.review(UpstreamOffer(self.config, self.connection, listing))
+            await self._replace(listing)
+            self._seconds = asyncio.get_running_loop().time() - began
+        except (DeltaError, TimeoutError) as error:
+            self.fault = str(error) or "it took too long."
+            if isinstance(error, MissingLoginError) or not isinstance(error, UnreachableError | NotReadyError):
+                self._warn(f"{self.name} does not list what it has: {self.fault}")
+            return False
+        except Exception:
+            logger.exception("%s: what it lists cannot be offered", self.name)
+            self.fault = "what it lists cannot be offered"
+            return False
+        finally:
+            self._fetched.set()
+            self.is_untried = False
+        self.fault = ""
+        if not listing.faults:
+            self._warnings.clear()
+        for kind, fault in listing.faults.items():
+            self._warn(f"{self.name} does not list its {kind}: {fault}")
+        return True
+
+    def _warn(self, text: str) -> None:
+        warning = self._warnings.add(text)
+        if warning is not None:
+            logger.warning("%s", warning)
+
+    async def _replace(self, listing: UpstreamListing) -> None:
+        announced, self._announced = self._announced, set()
+        await self._user.replace_listing(self, listing, announced)
+        if "tools" not in listing.faults:  # else a call of a tool is not compared with anything
+            self.connection.note_comparison()
+        review = self._quarantine.last_review(self.connection)
+        await asyncio.to_thread(self._cache.store, self.name, self.config.entry, listing, review)
+
+
+async def wait_for_first_lists(upstreams: Collection[GatewayUpstream], seconds: float) -> None:
+    """Waits until those of which nothing is known have answered or failed, but no longer than some seconds."""
+    waits = [asyncio.create_task(one.wait_for_first_lists()) for one in upstreams]
+    if waits:
+        _, late = await asyncio.wait(waits, timeout=seconds)
+        for task in late:
+            task.cancel()
+    for one in upstreams:
+        one.note_silence()
