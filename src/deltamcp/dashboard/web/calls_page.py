@@ -65,19 +65,21 @@ def _more(path: str, query: Mapping[str, str], calls: Sequence[Any]) -> Html | N
 
 def _call_filter(look: Look, asked: Mapping[str, str]) -> Html:
     outcomes = (("", "all"), ("failed", "failed"), ("cut", "cut"))
+    chosen = asked.get("outcome", "")
+    options = [element("option", word, value=value, selected=chosen == value) for value, word in outcomes]
     return element(
         "form",
-        element("label", "Server, tool or client", for_="text"),
-        element("input", id="text", name="text", type="search", value=asked.get("text", "")),
-        element("label", "Outcome", for_="outcome"),
         element(
-            "select",
-            *(
-                element("option", word, value=value, selected=asked.get("outcome", "") == value)
-                for value, word in outcomes
-            ),
-            id="outcome",
-            name="outcome",
+            "div",
+            element("label", "Server, tool or client", for_="text"),
+            element("input", id="text", name="text", type="search", value=asked.get("text", "")),
+            class_="field",
+        ),
+        element(
+            "div",
+            element("label", "Outcome", for_="outcome"),
+            element("select", *options, id="outcome", name="outcome"),
+            class_="field",
         ),
         element("button", "Filter", type="submit"),
         method="get",

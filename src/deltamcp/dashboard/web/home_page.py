@@ -9,6 +9,7 @@ from deltamcp.dashboard.web.layout import (
     Look,
     button,
     cell,
+    counted,
     document,
     duration,
     empty,
@@ -32,7 +33,8 @@ def gateways_page(found: Sequence[tuple[str, Any]]) -> Html:
             "li",
             element("a", about["label"], href=f"/{id_}/home"),
             element(
-                "p", f"{about['servers']} servers, in {about['folder']}, for {duration(time.time() - about['began'])}"
+                "p",
+                f"{counted(about['servers'], 'server')}, in {about['folder']}, for {duration(time.time() - about['began'])}",
             ),
         )
         for id_, about in found
@@ -89,9 +91,7 @@ def home_page(look: Look, home: Any) -> Html:
 
 def _about_text(about: Any) -> str:
     since = duration(time.time() - about["began"])
-    return (
-        f"{about['servers']} servers, runs for {since} in {about['folder']}. Tokens are those of {about['tokenizer']}."
-    )
+    return f"{counted(about['servers'], 'server')}, runs for {since} in {about['folder']}. Tokens are those of {about['tokenizer']}."
 
 
 def _attention(look: Look, needs: Sequence[Any]) -> Html:
@@ -162,7 +162,7 @@ def _tokens(look: Look, home: Any) -> list[Child]:
             element("span", "with it", class_="key"),
             element(
                 "span",
-                f"Tokens that models read on each day, all gateways of yours together, {len(days)} days.",
+                "Tokens that models read on each day, all gateways of yours together.",
                 class_="soft",
             ),
         ),
@@ -207,7 +207,7 @@ def _tokens(look: Look, home: Any) -> list[Child]:
 
 def _pays_text(pays: Any) -> str:
     measured = (
-        f"In {number(pays['conversations'])} conversations, on average: {number(pays['plain'])} tokens of definitions "
+        f"On average over {counted(pays['conversations'], 'conversation')}: {number(pays['plain'])} tokens of definitions "
         f"in each turn without it; {number(pays['here'])} with it, {number(pays['replies'])} for replies about tools, "
         f"{number(pays['more_turns'], 1)} more turns."
     )

@@ -76,7 +76,7 @@ def _header(look: Look, tab: str) -> Html:
             element("span", "delta-mcp", class_="brand"),
             element("span", look.about["label"], class_="gateway"),
             chooser,
-            element("span", "looking only" if not look.may_write else "may change", class_="rights"),
+            element("span", "looking only" if not look.may_write else "can change things", class_="rights"),
             class_="bar",
         ),
         element("nav", *links, aria_label="Pages"),
@@ -101,6 +101,10 @@ def button(look: Look, path: str, text: str, kind: str = "", label: str | None =
 
 def number(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def milliseconds(value: float | None) -> str:

@@ -38,15 +38,19 @@ def model_page(look: Look, surface: Any, query: str, found: Any) -> Html:
 def _search_form(look: Look, query: str) -> Html:
     return element(
         "form",
-        element("label", "Type what a model would", for_="query"),
         element(
-            "input",
-            id="query",
-            name="query",
-            type="search",
-            value=query,
-            autocomplete="off",
-            placeholder="books by an author",
+            "div",
+            element("label", "Type what a model would", for_="query"),
+            element(
+                "input",
+                id="query",
+                name="query",
+                type="search",
+                value=query,
+                autocomplete="off",
+                placeholder="books by an author",
+            ),
+            class_="field",
         ),
         element("button", "Search", type="submit"),
         method="get",
@@ -143,6 +147,7 @@ def _surface(look: Look, surface: Any) -> list[Child]:
                 element("span", f"{number(one['tokens'])} tokens", class_="cost"),
             ),
             lines([written_json(one["definition"])], f"The definition of {one['name']}"),
+            class_="costed",
         )
         for one in surface["definitions"][:PAGE_TOOLS]
     ]
@@ -159,6 +164,7 @@ def _surface(look: Look, surface: Any) -> list[Child]:
                 element("span", f"{number(surface['instructionTokens'])} tokens", class_="cost"),
             ),
             lines([instructions], "Instructions"),
+            class_="costed",
         )
         if instructions
         else None,
@@ -186,8 +192,12 @@ def tools_page(look: Look, found: Any, asked: Mapping[str, str]) -> Html:
         ),
         element(
             "form",
-            element("label", "Name", for_="text"),
-            element("input", id="text", name="text", type="search", value=asked.get("text", "")),
+            element(
+                "div",
+                element("label", "Name", for_="text"),
+                element("input", id="text", name="text", type="search", value=asked.get("text", "")),
+                class_="field",
+            ),
             element("input", type="hidden", name="server", value=asked["server"]) if asked.get("server") else None,
             element("button", "Filter", type="submit"),
             method="get",

@@ -90,7 +90,10 @@ async function draw(place) {
   const days = await reply.json();
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const times = days.day.map((day) => Date.parse(`${day}T12:00:00`) / 1000);
+  const day = (at) => new Date(at * 1000).toLocaleDateString("en", { month: "short", day: "numeric" });
+  const step = Math.max(1, Math.ceil(times.length / Math.max(2, Math.floor(place.clientWidth / 90))));
   const short = new Intl.NumberFormat("en", { notation: "compact" });
+  const half = (low, high) => Math.max(43200, (3 * 86400 - (high - low)) / 2);
   const make = () => {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     const line = (label, name) => ({
@@ -99,9 +102,14 @@ async function draw(place) {
     });
     return new uPlot({
       width: place.clientWidth - 26, height: 220, legend: { show: false }, cursor: { y: false },
-      scales: { y: { range: (chart, low, high) => [0, Math.max(high * 1.08, 1)] } },
-      axes: [{ ...axis, values: (chart, marks) => marks.map((at) => new Date(at * 1000).toLocaleDateString("en", { month: "short", day: "numeric" })), incrs: [86400, 172800, 604800, 1209600, 2592000] },
-             { ...axis, size: 56, values: (chart, marks) => marks.map((mark) => short.format(mark)) }],
+      scales: {
+        x: { range: (chart, low, high) => [low - half(low, high), high + half(low, high)] },
+        y: { range: (chart, low, high) => [0, Math.max(high * 1.1, 1)] },
+      },
+      axes: [
+        { ...axis, grid: { show: false }, splits: () => times.filter((at, place) => place % step === 0), values: (chart, marks) => marks.map(day) },
+        { ...axis, size: 56, values: (chart, marks) => marks.map((mark) => short.format(mark)) },
+      ],
       series: [{}, line("without", "--now"), line("with", "--behind")],
     }, [times, days.before, days.after], place);
   };
