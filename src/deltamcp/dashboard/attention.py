@@ -108,7 +108,7 @@ def _needs_of(row: Mapping[str, Any]) -> list[Need]:
             Need(
                 Urgency.BROKEN,
                 "down",
-                f"{name} is down{': ' + row['error'] if row['error'] else ''}",
+                f"{name} is down{': ' + row['error'].rstrip('.') if row['error'] else ''}",
                 "Mend what it says, then restart it. The gateway tries again by itself, too.",
                 name,
                 [*row["stderr"]],

@@ -5,7 +5,6 @@ Every request passes the same steps: the host, the origin, the cookie; a change 
 
 import asyncio
 import hmac
-import importlib.resources
 import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -19,6 +18,7 @@ from deltamcp.dashboard.call_records import DONE
 from deltamcp.dashboard.web import calls_page, home_page, model_pages, review_pages, server_pages
 from deltamcp.dashboard.web.layout import Look
 from deltamcp.dashboard.web.logins import Logins, PageSession
+from deltamcp.dashboard.web.static_files import STATIC_TYPES, read_static
 from deltamcp.errors import DeltaError, UnreachableError, UsageError
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Receive, Scope, Send
@@ -45,16 +45,6 @@ _HEADERS = (
 )
 _NOT_STORED = (b"cache-control", b"no-store")
 _HTML = (b"content-type", b"text/html; charset=utf-8")
-_STATIC: Mapping[str, bytes] = MappingProxyType(
-    {
-        "look.css": b"text/css; charset=utf-8",
-        "dashboard.css": b"text/css; charset=utf-8",
-        "dashboard.js": b"text/javascript; charset=utf-8",
-        "uplot.esm.js": b"text/javascript; charset=utf-8",
-        "uplot.min.css": b"text/css; charset=utf-8",
-        "icon.svg": b"image/svg+xml",
-    }
-)
 
 
 class Answered(NamedTuple):
@@ -81,11 +71,6 @@ class RefusalError(Exception):
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
         self.status = status
-
-
-def read_static(name: str) -> bytes:
-    """Returns a file that the pages load, such as the styles that other pages share."""
-    return importlib.resources.files("deltamcp.dashboard.web").joinpath("static", name).read_bytes()
 
 
 class DashboardApp:
@@ -485,7 +470,7 @@ def _redirect(path: str, *headers: tuple[bytes, bytes]) -> Answered:
 
 
 def _static(name: str) -> Answered:
-    kind = _STATIC.get(name)
+    kind = STATIC_TYPES.get(name)
     if kind is None:
         raise RefusalError(HTTPStatus.NOT_FOUND, "There is no such file.")
     return Answered(200, read_static(name), ((b"content-type", kind), (b"cache-control", b"no-cache")))

@@ -32,10 +32,7 @@ def gateways_page(found: Sequence[tuple[str, Any]]) -> Html:
         element(
             "li",
             element("a", about["label"], href=f"/{id_}/home"),
-            element(
-                "p",
-                f"{counted(about['servers'], 'server')}, in {about['folder']}, for {duration(time.time() - about['began'])}",
-            ),
+            element("p", _about_text(about)),
         )
         for id_, about in found
     ]
@@ -90,8 +87,8 @@ def home_page(look: Look, home: Any) -> Html:
 
 
 def _about_text(about: Any) -> str:
-    since = duration(time.time() - about["began"])
-    return f"{counted(about['servers'], 'server')}, runs for {since} in {about['folder']}. Tokens are those of {about['tokenizer']}."
+    servers, since = counted(about["servers"], "server"), duration(time.time() - about["began"])
+    return f"{servers}, runs for {since} in {about['folder']}. Tokens are those of {about['tokenizer']}."
 
 
 def _attention(look: Look, needs: Sequence[Any]) -> Html:
@@ -110,7 +107,8 @@ def _need(look: Look, need: Any) -> Html:
     return element(
         "li",
         element("h3", element("span", _WORDS[need["urgency"]], class_="mark"), " ", need["title"]),
-        element("p", need["advice"], " ", element("code", need["command"]) if need["command"] else None),
+        element("p", need["advice"]),
+        element("p", element("code", need["command"])) if need["command"] else None,
         lines(need["details"], f"Details: {need['title']}") if need["details"] else None,
         element("div", *actions, class_="actions"),
         class_=_WORDS[need["urgency"]],
@@ -206,9 +204,10 @@ def _tokens(look: Look, home: Any) -> list[Child]:
 
 
 def _pays_text(pays: Any) -> str:
+    conversations = counted(pays["conversations"], "conversation")
     measured = (
-        f"On average over {counted(pays['conversations'], 'conversation')}: {number(pays['plain'])} tokens of definitions "
-        f"in each turn without it; {number(pays['here'])} with it, {number(pays['replies'])} for replies about tools, "
+        f"On average over {conversations}: {number(pays['plain'])} tokens of definitions in each turn without it; "
+        f"{number(pays['here'])} with it, {number(pays['replies'])} for replies about tools, "
         f"{number(pays['more_turns'], 1)} more turns."
     )
     return f"{measured} What people and models say is not counted."

@@ -107,7 +107,7 @@ async function draw(place) {
         y: { range: (chart, low, high) => [0, Math.max(high * 1.1, 1)] },
       },
       axes: [
-        { ...axis, grid: { show: false }, splits: () => times.filter((at, place) => place % step === 0), values: (chart, marks) => marks.map(day) },
+        { ...axis, size: 32, grid: { show: false }, splits: () => times.filter((at, place) => place % step === 0), values: (chart, marks) => marks.map(day) },
         { ...axis, size: 56, values: (chart, marks) => marks.map((mark) => short.format(mark)) },
       ],
       series: [{}, line("without", "--now"), line("with", "--behind")],
