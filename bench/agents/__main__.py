@@ -9,7 +9,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from bench.agents.harness import Report, missing_servers, run_tasks
+from bench.agents.harness import Report, missing_servers, run_plain_tasks, run_tasks
 from bench.corpus import CORPUS
 
 
@@ -28,10 +28,15 @@ def format_report(report: Report) -> str:
     lines += [
         f"{len(costs)} tasks: {sum(costs) / len(costs):,.0f} tokens on average, {max(costs):,} at most, "
         f"{sum(costs):,} in all.",
-        f"{len(extra)} mistakes: {sum(extra) / len(extra):,.0f} more on average, {max(extra):,} at most, "
-        f"{sum(extra):,} in all.",
-        f"{right} of {len(report.runs)} answers are right. The definitions have {report.definitions:,} tokens.",
     ]
+    if extra:
+        lines.append(
+            f"{len(extra)} mistakes: {sum(extra) / len(extra):,.0f} more on average, {max(extra):,} at most, "
+            f"{sum(extra):,} in all."
+        )
+    lines.append(
+        f"{right} of {len(report.runs)} answers are right. The definitions have {report.definitions:,} tokens."
+    )
     return "\n".join(lines)
 
 
@@ -50,12 +55,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=CORPUS, metavar="DIR", help=f"the recorded data ({CORPUS})")
     parser.add_argument("--preview-above", type=int, metavar="TOKENS", help="instead of the gateway's default")
     parser.add_argument("--transcripts", action="store_true", help="print every request and reply, too")
+    parser.add_argument("--plain", action="store_true", help="with the tools themselves, listed and answering in full")
     given = parser.parse_args()
     if not given.data.is_dir():
         sys.exit(f"There is no {given.data}: say where the data is by --data or DELTA_MCP_SHARED.")
     if missing := missing_servers():
         sys.exit(f"Not installed: run `python -m tests.interop.install {' '.join(missing)}`.")
-    report = asyncio.run(run_tasks(given.data, given.preview_above))
+    run = run_plain_tasks(given.data) if given.plain else run_tasks(given.data, given.preview_above)
+    report = asyncio.run(run)
     if given.transcripts:
         print(format_transcripts(report))
     print(format_report(report))

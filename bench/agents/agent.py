@@ -6,6 +6,7 @@ from typing import Any, Literal, TypedDict
 
 from mcp.client.client import Client
 
+from bench.agents.setting import DOWN
 from bench.agents.transcript import Transcript, names_in_fields
 from deltamcp.client.reply import Reply
 from deltamcp.results.budget import DEFAULT_MAX_TOKENS
@@ -152,3 +153,20 @@ class Agent:
         shown = "\n".join(getattr(block, "text", "") for block in found.content)
         self.transcript.add(tool, arguments, shown)
         return answer
+
+
+class PlainAgent(Agent):
+    """An agent that has every tool before it, as without a gateway, and whose replies are whole.
+
+    It finds a tool without asking, and what it looks for in a reply without a mistake; its host told it what is down.
+    """
+
+    async def discover(self, *queries: str) -> Answer:
+        return Answer({"content": [{"type": "text", "text": f"{DOWN}: not running"}]})
+
+    async def _execute(self, operation: str, params: dict[str, Any], query: Query) -> Answer:
+        answer = await self._request(operation.replace(".", "_"), params)
+        return answer.read_off(query) if query else answer
+
+    def _check_query(self, query: Query) -> None:
+        """It asks nothing: a query is what it looks for."""

@@ -12,8 +12,9 @@ import anyio
 from mcp import StdioServerParameters
 from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
+from mcp_types import Tool
 
-from bench.agents.agent import MISTAKES, Agent, Mistake
+from bench.agents.agent import MISTAKES, Agent, Mistake, PlainAgent
 from bench.agents.setting import FIRST_OPERATIONS, REAL, Setting
 from bench.agents.tasks import TASKS, Task
 from bench.agents.transcript import Exchange, Transcript
@@ -94,6 +95,28 @@ async def run_tasks(corpus: Path, preview_above: int | None = None) -> Report:
     return Report(sum(_definition_cost(tool) for tool in definitions), runs)
 
 
+async def run_plain_tasks(corpus: Path) -> Report:
+    """Work on every task with the tools themselves: all of them listed, and their results whole."""
+    with _setting(corpus) as setting:
+        async with _gateway(setting, None) as client:  # afterwards the lists of all servers are known
+            await _wait_until_listed(client)
+        async with _gateway(setting, None, "--disclosure", "full", "--raw") as client:
+            definitions = [tool.model_dump(by_alias=True, exclude_none=True) for tool in await _all_tools(client)]
+            runs = [await _run(task, None, setting, client, definitions, PlainAgent) for task in TASKS]
+    return Report(sum(_definition_cost(tool) for tool in definitions), [run for run in runs if run is not None])
+
+
+async def _all_tools(client: Client) -> list[Tool]:
+    """The tools of every server but the one that does not start, once they are listed."""
+    with anyio.fail_after(START_SECONDS):
+        while True:
+            listed = (await client.list_tools()).tools
+            names = " ".join(tool.name for tool in listed)
+            if all(operation.replace(".", "_") in names for operation in FIRST_OPERATIONS):
+                return listed
+            await anyio.sleep(0.1)
+
+
 def _definition_cost(tool: dict[str, Any]) -> int:
     """The tokens of a tool's name, description and input schema as compact JSON."""
     shown = {name: tool[name] for name in ("name", "description", "inputSchema")}
@@ -101,12 +124,17 @@ def _definition_cost(tool: dict[str, Any]) -> int:
 
 
 async def _run(
-    task: Task, mistake: Mistake | None, setting: Setting, client: Client, definitions: list[dict[str, Any]]
+    task: Task,
+    mistake: Mistake | None,
+    setting: Setting,
+    client: Client,
+    definitions: list[dict[str, Any]],
+    kind: type[Agent] = Agent,
 ) -> Run | None:
     """Returns what came of a task; None if its script has no place for the mistake."""
     setting.reset()
     transcript = Transcript([task.question, task.known, jsonrpc.encode(definitions).decode()])
-    agent = Agent(client, transcript, mistake)
+    agent = kind(client, transcript, mistake)
     try:
         given = await task.script(agent)
     except UNREADABLE as error:
@@ -125,8 +153,8 @@ def _setting(corpus: Path) -> Iterator[Setting]:
 
 
 @contextlib.asynccontextmanager
-async def _gateway(setting: Setting, preview_above: int | None) -> AsyncIterator[Client]:
-    words = ["gateway", str(setting.write_configuration(preview_above))]
+async def _gateway(setting: Setting, preview_above: int | None, *options: str) -> AsyncIterator[Client]:
+    words = ["gateway", *options, str(setting.write_configuration(preview_above))]
     command = str(Path(sys.executable).parent / "delta-mcp")
     parameters = StdioServerParameters(command=command, args=words, env=setting.environment)
     with (setting.folder / "gateway.log").open("w") as log:

@@ -12,6 +12,8 @@ from typing import Any
 from bench.peers import ROOT
 from tests.interop.install import program
 
+OWN = ("github", "registry", "logs", "feeds", "mail")
+"""Servers of the bench, that answer with recorded data."""
 REAL = ("filesystem", "memory", "sqlite")
 """Servers that strangers published, with state of their own."""
 LISTED = (

@@ -12,6 +12,7 @@ import pytest
 
 from deltamcp import DeltaServer
 from deltamcp.client.client import DeltaClient, connect
+from deltamcp.client.target import Program, parse_target
 from deltamcp.errors import ClientError, ConfigurationError, DeltaError
 from tests.support import fake_stdio
 from tests.support.conditions import HANG_SECONDS
@@ -333,3 +334,8 @@ async def test_an_entry_may_name_delta_mcp_though_it_is_not_on_the_path(tmp_path
     monkeypatch.setenv("PATH", str(tmp_path))
     async with connect({"command": "delta-mcp", "args": ["serve", str(server)]}) as client:
         assert client.server.name == "found"
+
+
+def test_a_command_line_that_ends_with_a_file_is_a_command_line():
+    assert parse_target("sh --config a.toml") == Program(("sh", "--config", "a.toml"))
+    assert parse_target("sh a.json") == Program(("sh", "a.json"))

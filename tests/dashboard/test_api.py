@@ -119,6 +119,7 @@ async def test_a_person_tries_a_call_and_the_ledger_does_not_count_it(tmp_path):
     async with dashboard_scene(tmp_path, book_upstream(tmp_path).config()) as scene:
         tried = await scene.api.ask("call", {"name": "books.find_book", "arguments": {"title": "Emma"}})
         assert "Emma" in tried["reply"] and tried["outcome"] == "done"
+        assert tried["before"] is not None, tried
         assert tried["before"] > 0 and tried["after"] > 0 and tried["tool"] == "query"
         listed = (await scene.api.ask("calls"))["calls"]
         assert [(call["tool"], call["client"]) for call in listed] == [("find_book", "(you)")]

@@ -191,7 +191,12 @@ async def test_texts_of_a_server_stay_texts_on_every_page(tmp_path):
         await browser.post(url(scene, "calls/content"), {"csrf": csrf, "content": "yes"})
         await browser.get(url(scene, "calls"))
         shown = [await browser.post(url(scene, "model/call"), {"csrf": csrf, "name": id_, "arguments": "{}"})]
-        places = [*PAGES, "servers?name=evil", f"model?query={quote(HOSTILE)}", "review/diff?server=evil&place=/tools/first"]
+        places = [
+            *PAGES,
+            "servers?name=evil",
+            f"model?query={quote(HOSTILE)}",
+            "review/diff?server=evil&place=/tools/first",
+        ]
         shown += [await browser.get(url(scene, place.replace("books", "evil"))) for place in places]
         shown.append(await browser.get("/" + "<script>", sec_fetch_site="none"))
     assert any("&lt;script&gt;alert(1)" in page.text for page in shown)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-import examples.code_context as code_context
+import examples.code_context.server as code_context
 from deltamcp import ToolError
 from deltamcp.gcf import apply_delta, decode, decode_delta, diff, encode, encode_delta, pack_root
-from examples.code_context import pack
-from examples.code_graph import work_tree
-from examples.code_graph.graph import Graph
-from examples.code_graph.source import Scope, read
-from examples.code_graph.words import words
-from examples.code_graph.work_tree import WorkTree, module_name
+from examples.code_context import work_tree
+from examples.code_context.graph import Graph
+from examples.code_context.server import pack
+from examples.code_context.source import Scope, read
+from examples.code_context.words import words
+from examples.code_context.work_tree import WorkTree, module_name
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import ROOT
 from tests.support.raw_client import raw_client
@@ -334,7 +334,7 @@ def test_words_that_nothing_has_are_told(shop):
 
 def test_the_same_files_and_task_give_the_same_text_in_any_process(shop):
     program = (
-        "import sys; from deltamcp.gcf import encode; from examples.code_context import WorkTree, pack; "
+        "import sys; from deltamcp.gcf import encode; from examples.code_context.server import WorkTree, pack; "
         "sys.stdout.write(encode(pack(WorkTree(sys.argv[1]).graph(), sys.argv[2])))"
     )
     task = "discount of a cart"
@@ -485,6 +485,7 @@ def here() -> Graph:
     return WorkTree(ROOT).graph()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("task", "expected"),
     [
@@ -499,6 +500,7 @@ def test_this_repository_is_mapped_as_its_developers_would(here, task, expected)
     assert expected in names(pack(here, task))[:20]
 
 
+@pytest.mark.deep
 def test_calls_of_this_repository_are_resolved(here):
     assert "deltamcp.stores.store.open_store" in edges_from(here, "deltamcp.server.DeltaServer._open_store")
     assert "deltamcp.stores.store.Store.get" in {
@@ -528,7 +530,7 @@ async def test_the_server_has_the_map_and_the_source(shop, monkeypatch):
 def test_it_runs_by_its_path(shop):
     hello = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples/code_context.py"), str(shop)],
+        [sys.executable, str(ROOT / "examples/code_context/server.py"), str(shop)],
         input=hello,
         cwd=shop,
         capture_output=True,

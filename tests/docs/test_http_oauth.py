@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from mcp_types import TextContent
 
+from tests.docs.example_readme import ExampleReadme
+from tests.docs.page import assert_printed
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import ROOT
 from tests.support.processes import free_port
@@ -37,10 +39,9 @@ def test_the_client_logs_in_asks_for_more_and_a_stranger_is_refused(example):
         timeout=HANG_SECONDS,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.splitlines()[:2] == [
-        "logged in as alice with notes:read",
-        "wrote note 1 after asking for more",
-    ]
+    _, client = ExampleReadme("http_oauth").commands()
+    assert client.shown is not None
+    assert_printed(ran.stdout, client.shown, client.text)
 
 
 def test_the_printed_commands_are_answered_and_refused(example):

@@ -1,4 +1,4 @@
-"""The six scenarios of Delta-MCP 0.2.0's paging, over a thousand records: examples/pagination.py."""
+"""The six scenarios of Delta-MCP 0.2.0's paging, over a thousand records: examples/pagination/server.py."""
 
 import contextlib
 import re
@@ -9,7 +9,8 @@ import pytest
 
 from deltamcp import DeltaClient, connect
 from deltamcp.values import CallTool
-from examples.pagination import main, server
+from examples.pagination.client import main
+from examples.pagination.server import server
 from tests.support.era_client import texts
 from tests.support.raw_client import raw_client
 from tests.support.request_count import count_requests

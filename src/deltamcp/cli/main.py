@@ -97,6 +97,12 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
             runs_author_code=True,
             other_names=("inspect", "inspector"),
         ),
+        "new": Verb(
+            _WRITE,
+            "new",
+            "a small project that runs: a server or a gateway, with a test",
+            other_names=("init", "create"),
+        ),
         "validate": Verb(_WRITE, "validate", "check an operations.json and tell every fault in it"),
         "serve": Verb(
             _RUN,

@@ -252,7 +252,7 @@ def _parse_text(text: str) -> Endpoint:
         from deltamcp.hosts import files
 
         return parse_entry(files.find_entry(Path(file).expanduser(), name))
-    if text.endswith(_CONFIGURATION_SUFFIXES):
+    if text.endswith(_CONFIGURATION_SUFFIXES) and not _is_command(text):
         from deltamcp.hosts import files
 
         path = Path(text).expanduser()
@@ -264,6 +264,11 @@ def _parse_text(text: str) -> Endpoint:
     if not words:
         raise ConfigurationError(f"{text!r:.80} is no command line; quote it rightly, or give a list of words.")
     return Program(tuple(words))
+
+
+def _is_command(text: str) -> bool:
+    """Whether a text that ends as the name of a file is a command line with that file: `server --config a.toml`."""
+    return not Path(text).expanduser().is_file() and len(text.split()) > 1 and shutil.which(text.split()[0]) is not None
 
 
 def _parse_url(url: str, headers: dict[str, str] | None = None, kind: JSON = None) -> Address | GrpcAddress:

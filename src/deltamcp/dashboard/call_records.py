@@ -162,7 +162,7 @@ class CallRecords:
         self._calls.append(record)
         if call.is_known:
             self._add_figures(call.name, record)
-        if call.caller.conversation == NOT_A_MODEL:
+        if call.caller.connection == NOT_A_MODEL:
             self.tried = call
         elif self._gateway.ledger is not None:
             self._uncounted[call] = record
@@ -337,7 +337,7 @@ def outcome_name(outcome: Outcome | None) -> str:
 
 
 def _client(call: ObservedCall) -> str:
-    if call.caller.conversation == NOT_A_MODEL:
+    if call.caller.connection == NOT_A_MODEL:
         return "(you)"
     name = call.terms.client.get("name")
     return name[:80] if isinstance(name, str) and name else call.caller.principal.key[:80]

@@ -132,6 +132,11 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     """Whether every result says in its `_meta` what it would have cost a model and does cost."""
     keep_results: bool = False
     """Whether results that the gateway stores over stdio outlive its process, for an hour, in the user's folder."""
+    keep_shapes: bool = False
+    """Whether what operations were seen to return, names and types, outlives the process, in the user's folder."""
+    conversation: Literal["process"] | None = None
+    """"process" if every process and session that connects has one conversation, whose model reads every reply; only
+    then does the gateway say unasked what changed."""
 
     public_url: str = ""
     """The address at which browsers reach the gateway, for the logins of its users at servers behind it; by default
@@ -176,7 +181,7 @@ class ConfigFaults:
         try:
             return msgspec.convert(value, type_)
         except msgspec.ValidationError:
-            self.add(place, f"must be {_phrase(info)}")
+            self.add(place, f"must be {phrase(info)}")
             return UNSET
 
     def raise_all(self) -> None:
@@ -202,11 +207,11 @@ def _accepts_bool(info: inspect.Type) -> bool:
     return any(isinstance(one, inspect.BoolType) for one in getattr(info, "types", (info,)))
 
 
-def _phrase(info: inspect.Type) -> str:
-    """Returns the type of a value in words."""
+def phrase(info: inspect.Type) -> str:
+    """Returns the type of a value in words, as faults and the reference name it."""
     match info:
         case inspect.UnionType():
-            names = [_phrase(one) for one in info.types if not isinstance(one, inspect.NoneType)]
+            names = [phrase(one) for one in info.types if not isinstance(one, inspect.NoneType)]
             return " or ".join([*names, *["false"] * (info.includes_none and not _accepts_bool(info))])
         case inspect.BoolType():
             return "true or false"

@@ -32,7 +32,7 @@ from deltamcp.values import LOCAL, Answer, Outcome, Page, RawResult, ToolResult
 logger = logging.getLogger("deltamcp")
 
 NOT_A_MODEL = "person who tries tools"
-"""The conversation of a person who tries out what a model would get; it is not counted."""
+"""The connection of a person who tries out what a model would get; it is not counted."""
 _WRITE_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
 _MAX_WAITING = 10_000
@@ -103,14 +103,14 @@ class Ledger:
         """Does nothing: a call counts when it has finished."""
 
     def call_finished(self, call: ObservedCall) -> None:
-        if call.caller.conversation == NOT_A_MODEL:
+        if call.caller.connection == NOT_A_MODEL:
             return
         name = call.name if call.caller.principal is LOCAL else call.label  # the file is the local user's
         upstream, _, tool = name.partition(".") if call.is_known else (GATEWAY, "", UNKNOWN)
         self._note_reply(LedgerKey(_today(), upstream, tool), call.value, call.outcome, call)
 
     def meta_tool_replied(self, meta: MetaTool, outcome: Outcome, request: RequestContext) -> None:
-        if request.terms.caller.conversation == NOT_A_MODEL:
+        if request.terms.caller.connection == NOT_A_MODEL:
             return
         # A model without meta-tools reads nothing in place of such a reply.
         self._note_reply(LedgerKey(_today(), GATEWAY, meta.value), ToolResult([]), outcome)
@@ -118,7 +118,7 @@ class Ledger:
     def tools_listed(self, page: Page, request: RequestContext) -> None:
         """Notes a list once for each conversation; for callers that have none, once a day."""
         caller, day = request.terms.caller, _today()
-        conversation = caller.conversation or f"{caller.account} {day}"
+        conversation = caller.connection or f"{caller.account} {day}"
         is_new = conversation not in self._conversations
         self._conversations[conversation] = None
         self._conversations.move_to_end(conversation)

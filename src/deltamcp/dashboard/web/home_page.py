@@ -9,7 +9,7 @@ from deltamcp.dashboard.web.layout import (
     Look,
     button,
     cell,
-    counted,
+    count_text,
     document,
     duration,
     empty,
@@ -87,7 +87,7 @@ def home_page(look: Look, home: Any) -> Html:
 
 
 def _about_text(about: Any) -> str:
-    servers, since = counted(about["servers"], "server"), duration(time.time() - about["began"])
+    servers, since = count_text(about["servers"], "server"), duration(time.time() - about["began"])
     return f"{servers}, runs for {since} in {about['folder']}. Tokens are those of {about['tokenizer']}."
 
 
@@ -204,7 +204,7 @@ def _tokens(look: Look, home: Any) -> list[Child]:
 
 
 def _pays_text(pays: Any) -> str:
-    conversations = counted(pays["conversations"], "conversation")
+    conversations = count_text(pays["conversations"], "conversation")
     measured = (
         f"On average over {conversations}: {number(pays['plain'])} tokens of definitions in each turn without it; "
         f"{number(pays['here'])} with it, {number(pays['replies'])} for replies about tools, "

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from examples.code_graph.words import words
+from examples.code_context.words import words
 
 Chain: TypeAlias = tuple[str, ...]
 """An expression, step by step: `self.store.get(key).size` is ("self", "store", "get", CALL, "size")."""

@@ -1,11 +1,11 @@
 """A map of a Python repository for the task at hand: the symbols that matter, ranked, and who calls whom.
 
-    python examples/code_context.py /path/to/repository          # stdio, as hosts start it
-    CODE_CONTEXT_REPO=/path/to/repository delta-mcp serve examples/code_context.py --http 127.0.0.1:8000
+    python examples/code_context/server.py /path/to/repository          # stdio, as hosts start it
+    CODE_CONTEXT_REPO=/path/to/repository delta-mcp serve examples/code_context/server.py --http 127.0.0.1:8000
 
 Without a path it is the repository of the working directory. Asked again after edits, `context_for_task` answers with
 what changed, to callers that send the `pack_root` of the last answer and to those whose connection lasts. Read on in
-`code_graph`: `source`, `graph`, `ranking`, `work_tree`.
+this folder: `source`, `graph`, `ranking`, `work_tree`.
 """
 
 import os
@@ -16,13 +16,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where `examples` is, however this file is started
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where `examples` is, however this file is started
 
 from deltamcp import DeltaServer, ResultPolicy, ToolError
 from deltamcp.gcf import Edge, Payload, Symbol
-from examples.code_graph.graph import Graph
-from examples.code_graph.ranking import ranked
-from examples.code_graph.work_tree import WorkTree
+from examples.code_context.graph import Graph
+from examples.code_context.ranking import ranked
+from examples.code_context.work_tree import WorkTree
 
 server = DeltaServer(
     "code-context",

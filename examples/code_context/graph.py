@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from examples.code_graph.source import CALL, CLASS, INSTANCE, ITEM, Chain, Scope
+from examples.code_context.source import CALL, CLASS, INSTANCE, ITEM, Chain, Scope
 
 STRENGTH = {"calls": 1.0, "inherits": 1.0, "overrides": 0.6, "uses": 0.4, "contains": 0.3, "imports": 0.2}
 """How readily a walk takes an edge. Of two edges between the same ends the stronger is kept."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deltamcp import ToolError
-from examples.code_graph.graph import Graph
-from examples.code_graph.source import Scope, read
+from examples.code_context.graph import Graph
+from examples.code_context.source import Scope, read
 
 _LARGEST = 1_000_000
 """Bytes of a file; larger ones are data or generated."""

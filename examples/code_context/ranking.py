@@ -5,9 +5,9 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from examples.code_graph.graph import Graph
-from examples.code_graph.source import BODY, HOME, Scope
-from examples.code_graph.words import stem, wanted, words
+from examples.code_context.graph import Graph
+from examples.code_context.source import BODY, HOME, Scope
+from examples.code_context.words import stem, wanted, words
 
 _SEEDS = 24
 _SEED = 0.3

@@ -1,38 +1,13 @@
-"""A thousand records, read twenty at a time: what a client of Delta-MCP sees, and what everyone else does.
+"""The six ways to read a thousand records in pages, as a client of Delta-MCP does, and what everyone else reads.
 
-python examples/pagination.py                    # the six scenarios, in one process
-delta-mcp serve examples/pagination.py           # the server alone
+python -m examples.pagination.client
 """
 
 import asyncio
 from typing import Any
 
-from deltamcp import DeltaServer, ResultPolicy, connect, tokens
-
-server = DeltaServer("users", results=ResultPolicy(max_tokens=2000, page_size=20))
-
-USERS = [
-    {
-        "id": number,
-        "username": f"user_{number:04}",
-        "email": f"user_{number:04}@example.com",
-        "score": number * 37 % 1000,
-        "active": (number - 1) % 3 != 0,
-    }
-    for number in range(1, 1001)
-]
-
-
-@server.tool(annotations={"readOnlyHint": True})
-async def list_users(activeOnly: bool = False) -> list[dict[str, Any]]:  # noqa: N803 - the name its clients know
-    """List the users."""
-    return [user for user in USERS if user["active"] or not activeOnly]
-
-
-@server.tool(annotations={"readOnlyHint": True})
-async def search_users(prefix: str) -> list[dict[str, Any]]:
-    """Find users by the beginning of their name."""
-    return [user for user in USERS if str(user["username"]).startswith(prefix)]
+from deltamcp import connect, tokens
+from examples.pagination.server import server
 
 
 async def main() -> None:

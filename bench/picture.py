@@ -1,0 +1,120 @@
+"""Draws the picture of the README: what tasks cost an agent without the gateway and with it, and how many it solves.
+
+    python -m bench.picture --measure      # runs bench.agents both ways, a minute, and draws
+    python -m bench.picture                # draws the figures that are there
+
+The figures are in docs/pictures/agents.json, the pictures for light and dark pages beside it.
+"""
+
+import argparse
+import asyncio
+import datetime
+import html
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from bench import machine
+from bench.agents.harness import Report, run_plain_tasks, run_tasks
+from bench.agents.setting import LISTED, OWN, REAL
+from bench.corpus import CORPUS
+from bench.peers import ROOT
+
+FOLDER = ROOT / "docs" / "pictures"
+FIGURES = FOLDER / "agents.json"
+COLORS = {
+    "light": {"ink": "#1f2328", "faint": "#59636e", "track": "#eaeef2", "plain": "#8c959f", "ours": "#0969da"},
+    "dark": {"ink": "#e6edf3", "faint": "#9198a1", "track": "#212830", "plain": "#656c76", "ours": "#4493f8"},
+}
+_WIDTH, _LEFT, _BAR = 880, 300, 430
+
+
+def measure(corpus: Path) -> dict[str, Any]:
+    plain, ours = asyncio.run(run_plain_tasks(corpus)), asyncio.run(run_tasks(corpus))
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return {
+        "measured": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
+        "commit": commit.stdout.strip(),
+        "machine": machine.describe(),
+        "command": "python -m bench.picture --measure",
+        "servers": len(OWN) + len(REAL) + len(LISTED) + 1,
+        "tasks": len(plain.plain),
+        "mistakes": len(ours.mistaken),
+        "plain": _figures(plain),
+        "gateway": _figures(ours),
+    }
+
+
+def _figures(report: Report) -> dict[str, int]:
+    costs = [run.tokens for run in report.plain]
+    return {
+        "definitions": report.definitions,
+        "tokens_of_a_task": round(sum(costs) / len(costs)),
+        "solved": sum(run.is_right for run in report.plain),
+        "solved_after_a_mistake": sum(run.is_right for run in report.mistaken),
+    }
+
+
+def draw(figures: dict[str, Any], colors: dict[str, str]) -> str:
+    """The picture as SVG."""
+    plain, ours = figures["plain"], figures["gateway"]
+    rows = (
+        ("Tool definitions", f"of {figures['servers']} servers, tokens", plain["definitions"], ours["definitions"], ""),
+        ("One task", "mean of requests and replies, tokens", plain["tokens_of_a_task"], ours["tokens_of_a_task"], ""),
+        ("Tasks solved", "by the same scripts", plain["solved"], ours["solved"], f" of {figures['tasks']}"),
+    )
+    parts = []
+    for number, (title, note, before, after, unit) in enumerate(rows):
+        top = 62 + number * 76
+        parts += [_text(28, top + 18, title, colors["ink"], 17, 600), _text(28, top + 40, note, colors["faint"], 13)]
+        for place, (value, color) in enumerate(((before, colors["plain"]), (after, colors["ours"]))):
+            y = top + place * 26
+            width = max(3, round(_BAR * value / max(before, after)))
+            parts.append(f'<rect x="{_LEFT}" y="{y}" width="{_BAR}" height="20" rx="4" fill="{colors["track"]}"/>')
+            parts.append(f'<rect x="{_LEFT}" y="{y}" width="{width}" height="20" rx="4" fill="{color}"/>')
+            parts.append(_text(_LEFT + _BAR + 14, y + 15, f"{value:,}{unit}", colors["ink"], 15, 600))
+    legend = []
+    for x, (name, color) in zip((_LEFT, _LEFT + 150), (("plain MCP", "plain"), ("Delta-MCP", "ours")), strict=True):
+        legend += [
+            f'<rect x="{x}" y="24" width="14" height="14" rx="3" fill="{colors[color]}"/>',
+            _text(x + 22, 36, name, colors["ink"], 15),
+        ]
+    body = "\n  ".join((*legend, *parts))
+    label = html.escape(describe(figures))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} 292" role="img" aria-label="{label}"\n'
+        '  font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">\n'
+        f"  {body}\n</svg>\n"
+    )
+
+
+def describe(figures: dict[str, Any]) -> str:
+    """What the picture shows, for those who cannot see it."""
+    plain, ours = figures["plain"], figures["gateway"]
+    return (
+        f"Plain MCP and Delta-MCP: definitions of {figures['servers']} servers {plain['definitions']:,} and "
+        f"{ours['definitions']:,} tokens; one task {plain['tokens_of_a_task']:,} and {ours['tokens_of_a_task']:,}; "
+        f"tasks solved {plain['solved']} and {ours['solved']} of {figures['tasks']}."
+    )
+
+
+def _text(x: int, y: int, text: str, color: str, size: int, weight: int = 400) -> str:
+    return f'<text x="{x}" y="{y}" fill="{color}" font-size="{size}" font-weight="{weight}">{html.escape(text)}</text>'
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.picture", description=__doc__)
+    parser.add_argument("--measure", action="store_true", help="measure first")
+    parser.add_argument("--data", type=Path, default=CORPUS, metavar="DIR", help="the recorded data")
+    args = parser.parse_args()
+    if args.measure:
+        FIGURES.write_text(json.dumps(measure(args.data), indent=2) + "\n")
+    figures = json.loads(FIGURES.read_text())
+    for name, colors in COLORS.items():
+        (FOLDER / f"agents-{name}.svg").write_text(draw(figures, colors))
+    print(describe(figures))
+
+
+if __name__ == "__main__":
+    main()
