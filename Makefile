@@ -17,7 +17,8 @@ run: .venv/run-ready
 	@PATH="$(CURDIR)/$(BIN):$$PATH" delta-mcp gateway --check examples/gateway/gateway.toml
 	@echo "==> Reach it over HTTP with any MCP client, for instance:"
 	@echo "    claude mcp add --transport http examples http://127.0.0.1:$(PORT)/mcp"
-	@PATH="$(CURDIR)/$(BIN):$$PATH" delta-mcp gateway examples/gateway/gateway.toml --http 127.0.0.1:$(PORT)
+	@echo "==> Its dashboard, in a browser: open the address with the code, which is printed below"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" delta-mcp gateway examples/gateway/gateway.toml --http 127.0.0.1:$(PORT) --dashboard --dashboard-write
 
 test: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready
 	@echo "==> Tests, on all cores, the longest first"

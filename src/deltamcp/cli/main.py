@@ -83,6 +83,11 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
             other_names=("proxy", "doctor"),
         ),
         "approve": Verb(_GATEWAY, "approve", "what changed in those servers, to be approved or rejected"),
+        "dashboard": Verb(_GATEWAY, "dashboard", "your gateways that run, in a browser", other_names=("ui",)),
+        "status": Verb(_GATEWAY, "dashboard", "your gateways that run, and what needs attention", "set_up_status"),
+        "logs": Verb(_GATEWAY, "dashboard", "what a server wrote to stderr, or the calls that came", "set_up_logs"),
+        "restart": Verb(_GATEWAY, "dashboard", "start a server behind a gateway anew", "set_up_restart"),
+        "cancel": Verb(_GATEWAY, "dashboard", "end a call that runs", "set_up_cancel"),
         "stats": Verb(_GATEWAY, "audit", "what the gateway saved a model, and what it cost", "set_up_stats"),
         "secret": Verb(_GATEWAY, "token", "put a secret into your keyring, for configurations", "set_up_secret"),
         "dev": Verb(

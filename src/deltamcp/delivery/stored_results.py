@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -205,6 +205,23 @@ class _OpenedResult(NamedTuple):
         return self.result.size + self.result.view_bytes
 
 
+class StorageWatcher(Protocol):
+    """Is told of the results that a process stores. Its methods must not block."""
+
+    def note_stored(
+        self, name: str, origin: str, caller: Caller, size: int, is_cut: bool, lifetimes: tuple[float, float]
+    ) -> None:
+        """Handles that a result was stored: whether because it was cut, or for changes to be sent of it later.
+
+        `lifetimes` are the seconds for which it stays unread, and in any case.
+        """
+        ...
+
+    def note_read(self, name: str) -> None:
+        """Handles that a result was read from the store, which prolongs its life."""
+        ...
+
+
 class StoredResults:
     """Stores results under handles, and finds them by handle, by root or by URI."""
 
@@ -225,6 +242,8 @@ class StoredResults:
         self._next_full_log = 0.0
         self._kept: KeptResults | None = None
         self._lost_advice = ""
+        self.watcher: StorageWatcher | None = None
+        """Is told of what is stored and read; mostly there is none."""
 
     def keep(self, kept: KeptResults | None, lost_advice: str) -> None:
         """Keeps results of the local user in `kept` too, where they outlive this process.
@@ -270,6 +289,9 @@ class StoredResults:
                     if root is not None and not named_by_root:
                         await self.remember(root.note_name(caller), name.encode(), caller)
                     self._opened.pop((self._owner(caller), name), None)
+                    if self.watcher is not None:
+                        is_cut = root is None or head.is_part
+                        self.watcher.note_stored(name, origin.name, caller, len(packed), is_cut, lifetimes)
                     return handle, shown
                 if root is not None and named_by_root and await self._holds(name, root.root, caller):
                     await self._store.put(self._owner(caller), name, packed, *lifetimes, self._account(caller))
@@ -392,6 +414,8 @@ class StoredResults:
         return opened
 
     async def _load(self, owner: str, name: str) -> StoredResult | None:
+        if self.watcher is not None:
+            self.watcher.note_read(name)
         return _read(await self._store.get(owner, name))
 
     async def _load_kept(self, name: str, caller: Caller) -> StoredResult | None:

@@ -77,18 +77,36 @@ class Gateway:
         self.server.add_pages(self._connections.pages)
         self._cache_folder = cache_folder or user_folder("cache") / "catalogs"
         self._cache = ListingCache(self._cache_folder)
-        approvals = approvals or Approvals()
-        self._quarantine = Quarantine(approvals)
+        self._approvals = approvals or Approvals()
+        self._quarantine = Quarantine(self._approvals)
         self.upstreams: dict[str, GatewayUpstream] = {}
         """The servers behind it, by name, in the order of the configuration."""
         self._catalog = GatewayCatalog(
-            self.server, config, self.upstreams, approvals, self._quarantine, lambda: self._connections.seal, live
+            self.server, config, self.upstreams, self._approvals, self._quarantine, lambda: self._connections.seal, live
         )
         self.upstreams |= {one.name: self._make_upstream(one) for one in config.upstreams}
         self._retired: WeakSet[Upstream] = WeakSet()
         """The connections that another one replaced, as long as a call may be on its way to them."""
         self._applying = asyncio.Lock()
+        self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[None]]] = []
+        """What is open while the gateway runs, such as its dashboard; set it before the gateway starts."""
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def config(self) -> GatewayConfig:
+        return self._config
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return self._ledger
+
+    @property
+    def approvals(self) -> Approvals:
+        return self._approvals
+
+    @property
+    def quarantine(self) -> Quarantine:
+        return self._quarantine
 
     def _make_upstream(self, config: UpstreamConfig) -> GatewayUpstream:
         """
@@ -181,7 +199,13 @@ class Gateway:
                     upstream.load(self._config.max_age_seconds)
                 await self._catalog.open(self._cache_folder)
             with secrets_left_out(self.redact):
-                async with self._catalog.running(), contextlib.nullcontext() if kept is None else kept.swept():
+                async with (
+                    self._catalog.running(),
+                    contextlib.nullcontext() if kept is None else kept.swept(),
+                    contextlib.AsyncExitStack() as beside,
+                ):
+                    for open_ in self.beside:
+                        await beside.enter_async_context(open_())
                     for upstream in self.upstreams.values():
                         upstream.start()
                     await wait_for_first_lists(self.upstreams.values(), self._config.wait_seconds)

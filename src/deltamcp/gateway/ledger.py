@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import UNSET
@@ -31,6 +31,8 @@ from deltamcp.values import LOCAL, Answer, Outcome, Page, RawResult, ToolResult
 
 logger = logging.getLogger("deltamcp")
 
+NOT_A_MODEL = "person who tries tools"
+"""The connection of a person who tries out what a model would get; it is not counted."""
 _WRITE_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
 _MAX_WAITING = 10_000
@@ -57,6 +59,8 @@ class _Reply(NamedTuple):
     size: int
     is_counted: bool = True
     """Whether there was room to wait for the count of its tokens."""
+    call: ObservedCall | None = None
+    """The call, where somebody wants to know of each what it cost."""
 
 
 class _List(NamedTuple):
@@ -83,6 +87,8 @@ class Ledger:
         self._counted_bytes = 0
         self._unwritten: dict[LedgerKey, Usage] = {}
         self._told_of_failure = False
+        self.on_counted: Callable[[ObservedCall, Usage], None] | None = None
+        """Called in the ledger's thread with each call and the tokens of its result."""
         self._list_costs: dict[int, tuple[weakref.ref[Page], dict[str, Usage]]] = {}
         """What lists cost that were sent before: clients that see the same are sent the same page."""
         self._conversations: OrderedDict[str, None] = OrderedDict()
@@ -97,11 +103,15 @@ class Ledger:
         """Does nothing: a call counts when it has finished."""
 
     def call_finished(self, call: ObservedCall) -> None:
+        if call.caller.connection == NOT_A_MODEL:
+            return
         name = call.name if call.caller.principal is LOCAL else call.label  # the file is the local user's
         upstream, _, tool = name.partition(".") if call.is_known else (GATEWAY, "", UNKNOWN)
-        self._note_reply(LedgerKey(_today(), upstream, tool), call.value, call.outcome)
+        self._note_reply(LedgerKey(_today(), upstream, tool), call.value, call.outcome, call)
 
     def meta_tool_replied(self, meta: MetaTool, outcome: Outcome, request: RequestContext) -> None:
+        if request.terms.caller.connection == NOT_A_MODEL:
+            return
         # A model without meta-tools reads nothing in place of such a reply.
         self._note_reply(LedgerKey(_today(), GATEWAY, meta.value), ToolResult([]), outcome)
 
@@ -117,7 +127,9 @@ class Ledger:
         if is_new and len(self._waiting) < _MAX_WAITING:
             self._note(_List(day, list(request.view.operations.values()), page))
 
-    def _note_reply(self, key: LedgerKey, value: Any, outcome: Outcome | None) -> None:
+    def _note_reply(
+        self, key: LedgerKey, value: Any, outcome: Outcome | None, call: ObservedCall | None = None
+    ) -> None:
         result = outcome.value if isinstance(outcome, Answer) else None
         if not isinstance(result, ToolResult | RawResult):
             result = None
@@ -128,7 +140,8 @@ class Ledger:
         held = self._noted_bytes - self._counted_bytes
         if len(self._waiting) < _MAX_WAITING and held + size <= _MAX_WAITING_BYTES:
             self._noted_bytes += size
-            self._note(_Reply(key, value, result, failed, size))
+            told = None if self.on_counted is None else call
+            self._note(_Reply(key, value, result, failed, size, call=told))
         elif len(self._waiting) < _MAX_NOTED:
             self._note(_Reply(key, UNSET, None, failed, 0, is_counted=False))
 
@@ -149,8 +162,16 @@ class Ledger:
         Raises:
             ConfigurationError: the file is no ledger, or is damaged.
         """
+        return ledger_figures.total(self.rows(days))
+
+    def rows(self, days: int | None = None) -> dict[LedgerKey, Usage]:
+        """Returns the figures of all gateways of the user in the last days; it blocks.
+
+        Raises:
+            ConfigurationError: the file is no ledger, or is damaged.
+        """
         self._write()
-        return ledger_figures.total(self._file.read(days))
+        return self._file.read(days)
 
     def close(self) -> None:
         """Writes what is not written yet; it blocks, for some seconds at most."""
@@ -190,8 +211,11 @@ class Ledger:
         while self._waiting:
             waiting = self._waiting.popleft()
             if isinstance(waiting, _Reply):
-                rows = [(waiting.key, _reply_usage(waiting))]
+                usage = _reply_usage(waiting)
+                rows = [(waiting.key, usage)]
                 self._counted_bytes += waiting.size
+                if waiting.call is not None and self.on_counted is not None:
+                    self.on_counted(waiting.call, usage)
             else:
                 costs = self._list_cost(waiting)
                 rows = [(LedgerKey(waiting.day, upstream, LISTED), usage) for upstream, usage in costs.items()]

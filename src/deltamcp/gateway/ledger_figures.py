@@ -1,5 +1,6 @@
 """The figures of the ledger: what calls and lists would have cost a model, and what they did. Pure: does no I/O."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -110,6 +111,42 @@ def total(rows: LedgerRows) -> LedgerTotals:
         parts[part].add(usage)
     by_day = group(rows, "day")
     return LedgerTotals(len(by_day), sorted(day for (day,), usage in by_day.items() if usage.saved < 0), **parts)
+
+
+class PaysFrom(Struct, frozen=True):
+    """From how many turns on the gateway pays, in tokens for each conversation, as the ledger has them on average.
+
+    In every turn a model reads all definitions anew, and the replies of meta-tools that it has called; each such call
+    is a turn of its own. What users and models say in a conversation is in no ledger, and does not count here.
+    """
+
+    conversations: int
+    plain: float
+    """The definitions that it would read in every turn without the gateway."""
+    here: float
+    """Those that it reads."""
+    replies: float
+    """What `discover`, `get_schema` and `continue` add, taken to be read from the first turn on."""
+    more_turns: float
+    """The calls of these."""
+    turns: int | None
+    """None if the gateway reads more in every turn than it saves."""
+
+    def as_json(self) -> dict[str, JSON]:
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+def pays_from(totals: LedgerTotals) -> PaysFrom | None:
+    """Returns from how many turns on the gateway pays; None if no list was counted."""
+    lists, meta = totals.definitions, totals.meta_tools
+    if not lists.calls:
+        return None
+    plain, here = lists.before / lists.calls, lists.after / lists.calls
+    replies, more_turns = meta.after / lists.calls, meta.calls / lists.calls
+    read = here + replies
+    # It pays where the turns without it cost more than those with it, of which there are more.
+    turns = math.floor(more_turns * read / (plain - read)) + 1 if plain > read else None
+    return PaysFrom(lists.calls, plain, here, replies, more_turns, turns)
 
 
 def sentences(totals: LedgerTotals) -> list[str]:

@@ -213,6 +213,20 @@ class PromiseCalls:
         seconds = _sync_seconds(call.delivery_request.operation, wish)
         return await self.perform(RedeemPromise(token, seconds), request)
 
+    async def cancel(self, key: str) -> bool:
+        """Cancels a call as the user who runs the server asks; returns False if there is none, or it has ended.
+
+        Raises:
+            StoreError: the store cannot be reached.
+        """
+        seconds = self._limits.promise_result_seconds
+        asked = await self.store.update(key, lambda current: record.cancel(current, self.store.clock(), seconds))
+        if asked is None or not (asked.is_changed or asked.record.cancel_requested):
+            return False
+        if asked.is_changed and asked.record.status.is_final:
+            await self._outcomes.release(key, asked.record)
+        return not asked.record.status.is_final or asked.is_changed
+
     # Promises that nobody has
 
     async def _drop(self, key: str, made: PromiseRecord) -> None:

@@ -102,6 +102,7 @@ class PromiseWatch:
 _MAX_PLACES_TRIED = 32
 _MIN_SECONDS = 1.0
 _MAX_RECENT = 64
+_MAX_UNENDED = 10_000
 _RECENT_BYTES = 64 * 1024
 
 T = TypeVar("T")
@@ -182,6 +183,8 @@ class PromiseStore:
         self._owner = f"{server} promises"
         self._limits = limits
         self._replica = replica
+        self.unended: dict[str, PromiseRecord] = {}
+        """The promises of this process whose calls have not ended, as far as it knows, by their keys."""
         self._watches: dict[str, set[PromiseWatch]] = {}
         self._recent_calls: RecentValues[PromisedCall] = RecentValues()
         self._recent_outcomes: RecentValues[Outcome] = RecentValues()
@@ -226,6 +229,7 @@ class PromiseStore:
                     raise
                 assert stored, "130 random bits do not occur twice"
                 self._recent_calls.add(key, call, len(data))
+                self._note(key, new)
                 return new
         return None
 
@@ -279,6 +283,7 @@ class PromiseStore:
 
     async def forget(self, key: str, ended: PromiseRecord) -> None:
         """Deletes a promise whose token nobody has."""
+        self.unended.pop(key, None)
         await self._store.delete(self._owner, key)
         if ended.outcome:
             await self._store.delete(self._owner, _outcome_name(key, ended.outcome))
@@ -361,7 +366,15 @@ class PromiseStore:
             if not watches:
                 del self._watches[key]
 
+    def _note(self, key: str, changed: PromiseRecord) -> None:
+        self.unended.pop(key, None)
+        if not changed.status.is_final:
+            self.unended[key] = changed
+            if len(self.unended) > _MAX_UNENDED:
+                del self.unended[next(iter(self.unended))]
+
     async def _tell(self, key: str, changed: PromiseRecord, is_news: bool) -> None:
+        self._note(key, changed)
         for watch in self._watches.get(key, ()):
             watch.wake(changed)
         if is_news and self._replica is not None:

@@ -6,6 +6,7 @@ import functools
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,9 @@ logger = logging.getLogger("deltamcp")
 
 _LINES_PER_SECOND = 20
 _MAX_CHARS = 500
+_MAX_KEPT, _MAX_KEPT_CHARS = 200, 4_000
+"""The lines that are kept for people who ask later why a server failed, and the characters of each; a secret that is
+cut there is beyond what is shown."""
 
 
 class StderrLines:
@@ -53,6 +57,7 @@ class StderrLines:
         self._name, self._redact = name, redact
         self._second = 0.0
         self._count = 0
+        self._last: deque[tuple[float, str]] = deque(maxlen=_MAX_KEPT)
 
     def add(self, line: str) -> None:
         now = time.monotonic()
@@ -61,9 +66,16 @@ class StderrLines:
                 logger.info("%s: %d more lines on stderr are left out", self._name, self._count - _LINES_PER_SECOND)
             self._second, self._count = now, 0
         self._count += 1
-        if self._count <= _LINES_PER_SECOND and line.strip() and logger.isEnabledFor(logging.INFO):
-            # Redacted before it is cut, which may be inside of a secret.
-            logger.info("%s: %s", self._name, self._redact(line)[:_MAX_CHARS])
+        if self._count <= _LINES_PER_SECOND and line.strip():
+            self._last.append((time.time(), line[:_MAX_KEPT_CHARS]))
+            if logger.isEnabledFor(logging.INFO):
+                # Redacted before it is cut, which may be inside of a secret.
+                logger.info("%s: %s", self._name, self._redact(line)[:_MAX_CHARS])
+
+    @property
+    def last(self) -> list[tuple[float, str]]:
+        """The last lines without secrets, each with its time in seconds since 1970."""
+        return [(at, self._redact(line)[:_MAX_CHARS]) for at, line in self._last]
 
 
 _NO_START = "cannot be started"
@@ -115,6 +127,7 @@ class UpstreamClient:
             options["guard"] = guard
         self._label = parse_target(entry).label
         self._warnings = RepeatedWarnings()
+        self.stderr = StderrLines(name, redact)
         self._entry, self._options = entry, options
         self._on_ready = on_ready
         self.life = 0
@@ -156,7 +169,7 @@ class UpstreamClient:
             start_timeout=self._settings.start_seconds,
             reconnect=False,
             on_end=self._receive_end,
-            on_stderr=StderrLines(self._name, self._redact).add,
+            on_stderr=self.stderr.add,
             **self._options,
         )
 
@@ -353,6 +366,20 @@ class UpstreamClient:
                 logger.error("%s: it could not be stopped", self._name, exc_info=task.exception())
 
         task.add_done_callback(end)
+
+    def restart(self) -> None:
+        """Begins to start it anew, without a wait after failures. Requests in flight end with the old connection.
+
+        A start or a stop under way goes on.
+        """
+        _cancel(self._idle_timer, self._restart_timer)
+        if self._phase is Phase.READY:
+            self._client.disconnect()
+            self._advance(Event.LOST)
+        self._failures, self._retry_at = 0, 0.0
+        self._warnings.clear()
+        logger.info("%s: it is started anew, because its user asks for that.", self._name)
+        self.start()
 
     def open(self) -> None:
         """Lets requests start it again after `close`."""

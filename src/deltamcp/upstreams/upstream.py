@@ -31,6 +31,7 @@ from deltamcp.runtime.threads import Computations
 from deltamcp.upstreams.client import NotReadyError, UpstreamClient, UpstreamClients
 from deltamcp.upstreams.forwarded_request import forward, needed_visits
 from deltamcp.upstreams.listing import KINDS, UpstreamListing
+from deltamcp.upstreams.open_calls import CallCancelledError, OpenCalls
 from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.relayed_messages import OutsideRequest, RelayedMessages
 from deltamcp.upstreams.secrets import UpstreamSecrets, entry_values
@@ -157,6 +158,8 @@ class Upstream:
 
         is_shared = settings.process_for == "all" and options_for is None
         self._clients = UpstreamClients(make_client, is_shared=is_shared, max_principals=settings.max_principals)
+        self.calls = OpenCalls()
+        """The requests that callers wait for."""
         self._listener = listener
         self._turns = None if settings.concurrency is None else Turns(settings.concurrency)
         self._open_calls: Counter[str] = Counter()
@@ -200,6 +203,16 @@ class Upstream:
         """Begins to start the server, if it is not there, and does not wait for it."""
         self._clients.local.start()
 
+    def restart(self) -> None:
+        """Begins to start it anew for all who use it; calls in flight end as they would."""
+        for client in self._clients:
+            client.restart()
+
+    @property
+    def stderr_lines(self) -> list[tuple[float, str]]:
+        """The last lines that it wrote to stderr, without secrets, each with its time in seconds since 1970."""
+        return sorted((line for client in self._clients for line in client.stderr.last), key=lambda line: line[0])
+
     async def forward(
         self,
         method: str,
@@ -226,12 +239,15 @@ class Upstream:
         if connection is None:
             raise self._failure(f"serves as many users as it can; {_AGAIN}")
         try:
-            with connection.in_use():
+            with connection.in_use(), self.calls.entered(method, params):
                 async with self._turn(context, timeout):
                     result = await self._send(connection, method, params, context, repeatable, timeout, options)
             if self._redacts_results or result.fields.get("isError") is True:
                 return await self._without_secrets(result, context)
             return result
+        except CallCancelledError:
+            what = "was told to stop by the user who runs this gateway"
+            raise UpstreamError(f"The server {self.name} behind this operation {what}; {_CHECK}") from None
         except DeadlineError:
             seconds = "too long" if timeout is None else f"longer than {timeout:g} s"
             raise self._failure(f"took {seconds}; {_AGAIN if repeatable else _CHECK}") from None

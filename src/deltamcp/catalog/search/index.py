@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from deltamcp.catalog.search.fields import term_weights, text_or_empty
 from deltamcp.catalog.search.services import QUERY_CONCEPTS, SERVICES
@@ -77,6 +77,20 @@ class Hit(NamedTuple):
     """The same share beyond one word, which a tool may have by chance; of the clause that the tool fits best."""
     is_named: bool = False
     """Whether the query is the tool's name or contains it; such tools come first."""
+
+
+ReasonKind: TypeAlias = Literal["word", "spelling", "meaning"]
+
+
+class Reason(NamedTuple):
+    """A word of a query for which a tool was found."""
+
+    word: str
+    """As the query has it."""
+    kind: ReasonKind
+    """Whether the tool has the word, one that is spelled much like it, or one of the same meaning."""
+    weight: float
+    """How much that says, before the rest of the query counts."""
 
 
 class _NameMatch(enum.IntEnum):
@@ -230,6 +244,27 @@ class SearchIndex:
             return Hit(tool_id, scores[tool_id] / top, whole.coverage(tool_id), fit)
 
         return [hit(tool_id) for tool_id in ranked[: max(limit, 0)]]
+
+    def reasons(self, query: str, tool_id: str) -> list["Reason"]:
+        """Returns the words of a query that a tool has or has a word like, those that count most first."""
+        found: dict[str, Reason] = {}
+        for word in query.split():
+            for term in terms(word):
+                known = self._correct_spelling(term)
+                posting = self._postings.get(known, {})
+                related = [
+                    concept
+                    for concept in QUERY_CONCEPTS.get(known, ())
+                    if concept in self._postings and tool_id in self._postings[concept]
+                ]
+                weight = posting.get(tool_id, 0.0) * self._rarity(posting)
+                if weight:
+                    how: ReasonKind = "word" if known == term else "spelling"
+                    found.setdefault(word, Reason(word, how, weight))
+                elif related:
+                    weight = max(self._postings[one][tool_id] * self._rarity(self._postings[one]) for one in related)
+                    found.setdefault(word, Reason(word, "meaning", _SYNONYM_WEIGHT * weight))
+        return sorted(found.values(), key=lambda reason: -reason.weight)
 
     def missing_name(self, query: str, allowed_ids: Set[str] | None = None) -> str:
         """Returns the word of a query that names what is wanted and that no tool has; empty if there is none.

@@ -6,56 +6,20 @@ from collections.abc import Iterable
 from deltamcp.cli.terminal.output import printable_text
 from deltamcp.costs.audit import AuditedServer, AuditReport, HostCost, uncounted_sentences
 from deltamcp.costs.cost import Cost, ToolCost
+from deltamcp.dashboard.web.static_files import read_static
 
 LARGEST_TOOLS = 15
 _ROW_HEIGHT, _BAR_HEIGHT, _LABEL_CHARS = 62, 11, 26
 
 _STYLE = """
-:root { color-scheme: light dark; --paper: #fbfaf8; --card: #fff; --ink: #22262b; --soft: #59626d; --line: #e3dfd8;
-  --now: #a9582f; --behind: #1c7a70; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14171b; --card: #1b1f24; --ink: #e8e5e0; --soft: #a4acb6;
-  --line: #2d333b; --now: #d98a5e; --behind: #52b9ac; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.55 system-ui, sans-serif;
-  font-variant-numeric: tabular-nums; }
-main { max-width: 54rem; margin: 0 auto; padding: clamp(1.25rem, 5vw, 3.5rem) clamp(1rem, 4vw, 2rem); }
-h1 { font-size: clamp(1.5rem, 5vw, 2.1rem); line-height: 1.2; letter-spacing: -.02em; margin: 0 0 .4rem;
-  text-wrap: balance; }
-h2 { font-size: 1.1rem; margin: 3rem 0 .9rem; letter-spacing: -.01em; }
-p { margin: .5rem 0; max-width: 44rem; }
-.soft, small, figcaption { color: var(--soft); }
-small { display: block; font-size: .82rem; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(13rem, 100%), 1fr)); gap: .9rem;
-  margin: 2rem 0 1.25rem; padding: 0; }
-.figures div { background: var(--card); border: 1px solid var(--line); border-radius: .8rem; padding: 1rem 1.15rem; }
-.figures dt { color: var(--soft); font-size: .88rem; }
-.figures dd { margin: 0; }
-.figures dd:nth-of-type(1) { font-size: 1.9rem; line-height: 1.25; font-weight: 650; letter-spacing: -.02em; }
-.figures .now dd:nth-of-type(1) { color: var(--now); }
-.figures .behind dd:nth-of-type(1) { color: var(--behind); }
-figure { margin: 0; }
-figcaption { font-size: .88rem; margin-bottom: .9rem; }
-.key::before { content: ""; display: inline-block; width: .7em; height: .7em; border-radius: .2em; margin-right: .4em;
-  background: var(--behind); }
-.key.now::before { background: var(--now); }
-.key { margin-right: 1.1rem; white-space: nowrap; }
 svg { display: block; width: 100%; overflow: visible; }
 svg text { fill: var(--ink); font-size: .88rem; }
 svg .figure { fill: var(--soft); }
 svg .all { font-weight: 650; }
 svg rect.now { fill: var(--now); }
 svg rect.behind { fill: var(--behind); }
-table { width: 100%; border-collapse: collapse; font-size: .94rem; }
-th { text-align: left; color: var(--soft); font-weight: 500; font-size: .82rem; }
-th, td { padding: .5rem 0 .5rem 1rem; border-bottom: 1px solid var(--line); vertical-align: baseline; }
-th:first-child, td:first-child { padding-left: 0; overflow-wrap: anywhere; }
-.number { text-align: right; white-space: nowrap; }
-details { border-bottom: 1px solid var(--line); }
-summary { cursor: pointer; padding: .7rem 0; overflow-wrap: anywhere; }
 summary span { color: var(--soft); margin-left: .5rem; }
-summary:focus-visible { outline: 2px solid var(--behind); outline-offset: 2px; border-radius: .3rem; }
 details > div { padding: 0 0 1.25rem 1.1rem; }
-li { margin: .35rem 0; overflow-wrap: anywhere; }
 footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem; font-size: .85rem;
   color: var(--soft); }
 @media print { :root { --paper: #fff; --card: #fff; --ink: #000; --soft: #444; --line: #bbb; }
@@ -84,7 +48,8 @@ def render_page(report: AuditReport) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>What your MCP servers cost</title><style>{_STYLE}</style></head>\n<body><main>\n"
+        f"<title>What your MCP servers cost</title><style>{read_static('look.css').decode()}{_STYLE}</style></head>\n"
+        "<body><main>\n"
         + "\n".join(parts)
         + f"\n<footer><p>{_escape(report.method)}</p><p>delta-mcp audit</p></footer></main></body></html>\n"
     )

@@ -1,27 +1,16 @@
 """`delta-mcp approve` shows which definitions the gateway keeps out and what changed, and approves or rejects them."""
 
 import argparse
-import functools
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from deltamcp.cli.terminal.output import print_line, suggest
+from deltamcp.dashboard.reviews import NOUNS, decide_seen, find_imitations, seen_text
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.trust import review
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.definition_diff import UnreadableDiffError, diff_lines, name_text
-from deltamcp.gateway.trust.definition_hash import is_identical
-from deltamcp.gateway.trust.imitation import compare_tools
 from deltamcp.gateway.trust.review import ApprovalRecord, kind_of, name_at, variance_hint
 
-_KINDS = {
-    "tools": "tool",
-    "prompts": "prompt",
-    "resources": "resource",
-    "templates": "template",
-    "instructions": "text",
-}
 _NO_TERMINAL = (
     "--yes needs a person at a terminal; where there is none, on_new and on_changed of a server, in the gateway's "
     "configuration, say what it may list."
@@ -46,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigurationError(_NO_TERMINAL)
     approvals = Approvals()
     records = approvals.records()
-    imitations = _find_imitations(records.values())
+    imitations = find_imitations(records.values())
     if args.upstream is not None:
         names = sorted({record.upstream for record in records.values()})
         if args.upstream not in names:
@@ -86,21 +75,10 @@ def _choose(record: ApprovalRecord, names: list[str]) -> list[str]:
     return [place for place in {**record.waiting, **record.rejected} if name_at(place) in names]
 
 
-def _find_imitations(records: Iterable[ApprovalRecord]) -> dict[tuple[str, str], str]:
-    """Returns sentences about tools that could be taken for another server's, by upstream and name."""
-    tools = {
-        record.upstream: [
-            one for place, one in {**record.approved, **record.waiting}.items() if place.startswith("/tools/")
-        ]
-        for record in records
-    }
-    return {(one.upstream, one.tool): str(one) for one in compare_tools(tools).imitations}
-
-
 def _show_heading(record: ApprovalRecord, place: str, imitations: dict[tuple[str, str], str]) -> None:
     is_new = place not in record.approved
     state = "rejected" if place not in record.waiting else "new" if is_new else "changed"
-    kind = _KINDS[kind_of(place)]
+    kind = NOUNS[kind_of(place)]
     print_line(f"{name_text(record.upstream)}: {kind} {name_text(name_at(place))}: {state}")
     if place.startswith("/tools/") and (found := imitations.get((record.upstream, name_at(place)))):
         print_line(f"  {found}")
@@ -128,14 +106,11 @@ def _decide(
     approvals: Approvals, chosen: dict[Path, list[str]], records: dict[Path, ApprovalRecord], is_approval: bool
 ) -> None:
     """Approves or rejects what was shown, and nothing that came after it."""
-    decide = review.approve if is_approval else review.reject
-
-    def decide_shown(shown: ApprovalRecord, places: list[str], record: ApprovalRecord) -> ApprovalRecord:
-        seen, now = {**shown.rejected, **shown.waiting}, {**record.rejected, **record.waiting}
-        return decide(record, [place for place in places if is_identical(now.get(place), seen[place])])
-
     for path, places in chosen.items():
-        approvals.change(path, functools.partial(decide_shown, records[path], places))
+        record = records[path]
+        shown = {**record.rejected, **record.waiting}
+        seen = {place: seen_text(place, record.approved.get(place), shown[place]) for place in places}
+        decide_seen(approvals, path, seen, is_approval)
     count = sum(map(len, chosen.values()))
     done = "Approved" if is_approval else "Rejected"
     print_line(f"{done} {count}. A gateway that runs notices within seconds.")

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from deltamcp.cli.serving import monitoring_options
+from deltamcp.cli.serving import gateway_dashboard, monitoring_options
+from deltamcp.cli.serving.gateway_dashboard import DashboardOptions
 from deltamcp.cli.serving.serve_command import add_serving_options, serve
 from deltamcp.cli.terminal import targets
 from deltamcp.cli.terminal.output import suggest
@@ -92,6 +93,7 @@ class GatewaySource(Struct, frozen=True):
 
     words: tuple[str, ...]
     options: GatewayOptions
+    dashboard: DashboardOptions | None = None
 
     @property
     def label(self) -> str:
@@ -150,6 +152,7 @@ class GatewaySource(Struct, frozen=True):
         ledger = Ledger(LedgerFile()) if self.options.has_ledger else None
         gateway = Gateway(live.found.config, ledger=ledger, live=live if self.files() else None)
         monitoring_options.redact_log(gateway.redact)
+        gateway_dashboard.show_gateway(gateway, self.label, self.dashboard)
         return gateway.server
 
 
@@ -178,13 +181,14 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--check", action="store_true", help="start every server once, tell how that went and what it costs, and end"
     )
+    gateway_dashboard.add_options(verb)
     monitoring_options.add_options(verb)
     add_serving_options(verb)
     targets.add_words_argument(verb, "CONFIG")
 
     def run(args: argparse.Namespace) -> None:
         words = targets.read_words(args, verb)
-        source = GatewaySource(tuple(words), _read_options(args))
+        source = GatewaySource(tuple(words), _read_options(args), gateway_dashboard.read_options(args))
         if args.check:
             from deltamcp.cli.serving.gateway_check import run_check
 

@@ -1,0 +1,199 @@
+"""What of a gateway needs a person, the most urgent first, each with what to do. Pure: does no I/O."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from msgspec import Struct
+
+from deltamcp.gateway import ledger_figures
+from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerRows, Usage
+from deltamcp.gateway.trust.review import approve_command
+
+UNUSED_DAYS = 30
+
+
+class Urgency(enum.IntEnum):
+    """How soon somebody should look; the lower, the sooner."""
+
+    BROKEN = 1
+    """A model gets errors."""
+    WAITING = 2
+    """A model lacks something until a person decides."""
+    COSTLY = 3
+    """It works, and costs more than it should."""
+
+
+class Need(Struct, frozen=True):
+    """One thing that needs a person."""
+
+    urgency: Urgency
+    kind: str
+    title: str
+    advice: str
+    """What to do."""
+    server: str = ""
+    details: list[str] = []
+    """Lines of a server, or names."""
+    command: str = ""
+    """What one types to do it, if there is such a command."""
+    page: str = ""
+    """The page that has more."""
+
+
+def rank(
+    servers: Sequence[Any],
+    waiting: Sequence[Any],
+    cut_tools: Mapping[str, int],
+    rows: LedgerRows,
+    segments: Mapping[str, str],
+) -> list[Need]:
+    """Returns what needs a person, the most urgent first.
+
+    Args:
+        servers: The rows of `Servers.list_all`.
+        waiting: What `Reviews.list_waiting` returns.
+        cut_tools: The operations whose results were all cut, and how many calls there were.
+        rows: The ledger of some months.
+        segments: The servers, by their names in the ledger.
+    """
+    needs = [need for row in servers for need in _needs_of(row)]
+    needs += _reviews(waiting)
+    total = ledger_figures.total(rows).total
+    if total.saved < 0:
+        needs.append(
+            Need(
+                Urgency.COSTLY,
+                "loses",
+                f"The gateway has cost {-total.saved:,} tokens more than it saved",
+                'disclosure = "auto" in its configuration lists tools plainly where that costs less.',
+                command="delta-mcp stats --by day",
+            )
+        )
+    for name, calls in sorted(cut_tools.items(), key=lambda pair: -pair[1]):
+        segment, _, tool = name.partition(".")
+        server = segments.get(segment, segment)
+        needs.append(
+            Need(
+                Urgency.COSTLY,
+                "cut",
+                f"Every result of {name} was cut ({calls} calls)",
+                f"Raise max_tokens in [servers.{server}.results], or have {tool} return less.",
+                server,
+                page="calls?outcome=cut",
+            )
+        )
+    needs += _find_unused(servers, rows, segments)
+    return sorted(needs, key=lambda need: need.urgency)
+
+
+def _needs_of(row: Mapping[str, Any]) -> list[Need]:
+    name = row["name"]
+    if row["wantsLogin"]:
+        return [
+            Need(
+                Urgency.BROKEN,
+                "login",
+                f"{name} needs a login",
+                "Log in at a terminal; the gateway then uses the new login by itself.",
+                name,
+                [row["error"]] if row["error"] else [],
+                f"delta-mcp login {name}",
+                "servers",
+            )
+        ]
+    if row["isDown"]:
+        return [
+            Need(
+                Urgency.BROKEN,
+                "down",
+                f"{name} is down{': ' + row['error'].rstrip('.') if row['error'] else ''}",
+                "Mend what it says, then restart it. The gateway tries again by itself, too.",
+                name,
+                [*row["stderr"]],
+                f"delta-mcp restart {name}",
+                "servers",
+            )
+        ]
+    if row["fault"]:
+        return [
+            Need(
+                Urgency.BROKEN,
+                "unlisted",
+                f"{name} does not list its tools",
+                "Its stderr may say why; restart it when it is mended.",
+                name,
+                [row["fault"]],
+                f"delta-mcp logs {name}",
+                "servers",
+            )
+        ]
+    return []
+
+
+def _reviews(waiting: Sequence[Any]) -> list[Need]:
+    by_server: dict[str, list[Any]] = {}
+    for one in waiting:
+        by_server.setdefault(one["server"], []).append(one)
+    needs = []
+    for server, found in by_server.items():
+        changed = [one for one in found if one["change"] == "changed"]
+        counts = [
+            f"{len(some)} {word} definition{'s' * (len(some) != 1)}"
+            for some, word in ((changed, "changed"), ([one for one in found if one not in changed], "new"))
+            if some
+        ]
+        needs.append(
+            Need(
+                Urgency.WAITING,
+                "review",
+                f"{server} has {' and '.join(counts)}, kept out until you approve them",
+                "Read what changed, then approve or reject it.",
+                server,
+                [one["imitates"] or f"{one['kind']} {one['name']}" for one in found[:5]],
+                approve_command(server),
+                "review",
+            )
+        )
+    return needs
+
+
+def _find_unused(servers: Sequence[Any], rows: LedgerRows, segments: Mapping[str, str]) -> list[Need]:
+    """Tells of servers that were listed for so long, and never called; silent while the ledger is younger than that."""
+    days = sorted({key.day for key in rows})
+    if not days or _days_between(days[0], days[-1]) < UNUSED_DAYS - 1:
+        return []
+    recent = {key: usage for key, usage in rows.items() if _days_between(key.day, days[-1]) < UNUSED_DAYS}
+    needs = []
+    for segment, name in segments.items():
+        lists = _usage(recent, segment, is_list=True)
+        if segment == GATEWAY or not lists.calls or _usage(recent, segment, is_list=False).calls:
+            continue
+        needs.append(
+            Need(
+                Urgency.COSTLY,
+                "unused",
+                f"Nobody used {name} in {UNUSED_DAYS} days",
+                f"enabled = false in [servers.{name}] takes it away.",
+                name,
+                [
+                    f"Its definitions are {lists.before // lists.calls:,} tokens of a list without the gateway, "
+                    f"{lists.after // lists.calls:,} with it; {lists.calls:,} lists were sent."
+                ],
+                page="servers",
+            )
+        )
+    return needs
+
+
+def _usage(rows: LedgerRows, segment: str, is_list: bool) -> Usage:
+    found = Usage()
+    for key, usage in rows.items():
+        if key.upstream == segment and (key.tool == LISTED) == is_list:
+            found.add(usage)
+    return found
+
+
+def _days_between(one: str, other: str) -> int:
+    return (date.fromisoformat(other) - date.fromisoformat(one)).days

@@ -1,0 +1,123 @@
+// Keeps pages up to date, loads more of long lists, and draws the chart. Every page works without it.
+
+const MAX_ROWS = 10_000;
+const live = new Map();
+
+// What the gateway says has changed
+
+function listen() {
+  const address = document.body.dataset.events;
+  if (!address) return;
+  const events = new EventSource(address);
+  events.addEventListener("state", () => refresh(300));
+  events.addEventListener("calls", (event) => {
+    addCalls(JSON.parse(event.data).rows);
+    refresh(document.getElementById("calls") ? 1000 : 3000);
+  });
+  addEventListener("pagehide", () => events.close());
+}
+
+let timer = 0;
+
+function refresh(wait) {
+  if (!timer && document.querySelector("[data-live]")) timer = setTimeout(load, wait);
+}
+
+async function load() {
+  timer = 0;
+  const reply = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
+  if (!reply?.ok) return;
+  const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+  for (const part of document.querySelectorAll("[data-live]")) {
+    const fresh = page.getElementById(part.id);
+    const text = fresh?.innerHTML ?? "";
+    const isUsed = part.contains(document.activeElement) || part.querySelector("details[open]");
+    if (!fresh || isUsed || live.get(part.id) === text) continue;
+    live.set(part.id, text);
+    part.replaceChildren(...fresh.childNodes);
+  }
+}
+
+// Calls as they come
+
+function addCalls(rows) {
+  const body = document.querySelector("#calls tbody");
+  if (!body || new URLSearchParams(location.search).has("before")) return;
+  for (const text of [...rows].reverse()) {
+    const template = document.createElement("template");
+    template.innerHTML = text;
+    const row = template.content.firstElementChild;
+    if (!row || body.querySelector(`[data-seq="${CSS.escape(row.dataset.seq)}"]`)) continue;
+    row.classList.add("fresh");
+    body.prepend(row);
+    if (body.rows.length > MAX_ROWS) body.rows[body.rows.length - 1].remove();
+  }
+  if (rows.length) document.querySelector("#calls").closest(".scroll").parentElement.querySelector(":scope > .empty")?.remove();
+}
+
+// Long lists
+
+function watchMore() {
+  const link = document.querySelector("[data-more]");
+  if (!link) return;
+  const watch = new IntersectionObserver(async ([seen]) => {
+    if (!seen.isIntersecting) return;
+    watch.disconnect();
+    await addMore(link);
+  }, { rootMargin: "800px" });
+  watch.observe(link);
+}
+
+async function addMore(link) {
+  const reply = await fetch(link.href).catch(() => null);
+  if (!reply?.ok) return;
+  const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+  const table = document.getElementById(link.dataset.more);
+  const rows = page.getElementById(link.dataset.more)?.tBodies[0]?.rows ?? [];
+  table.append(table.tBodies[0].cloneNode(false));
+  table.tBodies[table.tBodies.length - 1].append(...rows);
+  const next = page.querySelector("[data-more]");
+  if (!next) return link.closest(".more").remove();
+  link.href = next.getAttribute("href");
+  watchMore();
+}
+
+// The chart
+
+async function draw(place) {
+  const [{ default: uPlot }, reply] = await Promise.all([import("/static/uplot.esm.js"), fetch(place.dataset.chart)]);
+  if (!reply.ok) return;
+  const days = await reply.json();
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const times = days.day.map((day) => Date.parse(`${day}T12:00:00`) / 1000);
+  const day = (at) => new Date(at * 1000).toLocaleDateString("en", { month: "short", day: "numeric" });
+  const step = Math.max(1, Math.ceil(times.length / Math.max(2, Math.floor(place.clientWidth / 90))));
+  const short = new Intl.NumberFormat("en", { notation: "compact" });
+  const half = (low, high) => Math.max(43200, (3 * 86400 - (high - low)) / 2);
+  const make = () => {
+    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    const line = (label, name) => ({
+      label, stroke: colour(name), width: 2, fill: `color-mix(in srgb, ${colour(name)} 12%, transparent)`,
+      points: { show: times.length < 15, size: 6 },
+    });
+    return new uPlot({
+      width: place.clientWidth - 26, height: 220, legend: { show: false }, cursor: { y: false },
+      scales: {
+        x: { range: (chart, low, high) => [low - half(low, high), high + half(low, high)] },
+        y: { range: (chart, low, high) => [0, Math.max(high * 1.1, 1)] },
+      },
+      axes: [
+        { ...axis, size: 32, grid: { show: false }, splits: () => times.filter((at, place) => place % step === 0), values: (chart, marks) => marks.map(day) },
+        { ...axis, size: 56, values: (chart, marks) => marks.map((mark) => short.format(mark)) },
+      ],
+      series: [{}, line("without", "--now"), line("with", "--behind")],
+    }, [times, days.before, days.after], place);
+  };
+  let chart = make();
+  new ResizeObserver(() => chart.setSize({ width: place.clientWidth - 26, height: 220 })).observe(place);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { chart.destroy(); chart = make(); });
+}
+
+listen();
+watchMore();
+for (const place of document.querySelectorAll("[data-chart]")) draw(place);

@@ -1,0 +1,58 @@
+"""Pages of a dashboard in this process, and a browser of them that sends what a test says."""
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx2
+
+from deltamcp.dashboard.api import AskedGateway
+from deltamcp.dashboard.web.app import DashboardApp
+from deltamcp.dashboard.web.logins import Logins
+
+ORIGIN = "http://127.0.0.1:8765"
+
+
+class DashboardPages:
+    """The pages of some gateways, and the codes that were shown."""
+
+    def __init__(self, *gateways: AskedGateway, may_write: bool = False, **options: Any) -> None:
+        self.codes: list[str] = []
+
+        async def find() -> Sequence[AskedGateway]:
+            return gateways
+
+        logins = Logins(self.codes.append)
+        self.app = DashboardApp(find, logins, ["127.0.0.1:8765"], may_write=may_write, **options)
+        logins.make_code()
+
+    def browser(self) -> "PageBrowser":
+        return PageBrowser(self)
+
+    async def logged_in(self) -> "PageBrowser":
+        browser = self.browser()
+        assert (await browser.get(f"/login?code={self.codes[-1]}")).status_code == 303
+        return browser
+
+
+class PageBrowser:
+    """Sends requests as a browser of one user does, unless a test has it send other headers."""
+
+    def __init__(self, pages: DashboardPages) -> None:
+        self.web = httpx2.AsyncClient(transport=httpx2.ASGITransport(pages.app), base_url=ORIGIN)
+
+    async def get(self, path: str, **headers: str) -> httpx2.Response:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.web.get(path, headers=sent)
+
+    async def post(self, path: str, fields: dict[str, str], **headers: str) -> httpx2.Response:
+        sent = {"origin": ORIGIN, "content-type": "application/x-www-form-urlencoded"}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.web.post(
+            path, content=urlencode(fields), headers={name: value for name, value in sent.items() if value}
+        )
+
+    async def csrf(self, path: str) -> str:
+        """Returns the token of the forms of a page."""
+        page = (await self.get(path)).text
+        return page.partition('name="csrf" value="')[2].partition('"')[0]
