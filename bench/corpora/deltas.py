@@ -87,7 +87,7 @@ async def _deliver_steps(series: Series) -> list[_Step]:
     deltas: Counter[str] = Counter()
     steps: list[_Step] = []
     for state in series.states:
-        call = CallKey(Caller(LOCAL, "1"), state.call, UNSCOPED)
+        call = CallKey(Caller(LOCAL, conversation="1"), state.call, UNSCOPED)
         reply = Reply.of(await delivery.deliver(ResultData(state.data), policy, call, time.monotonic()))
         reconstructed = root_of(client_cache.resolve_value(reply)) == root_of(state.value)
         outcome = reply.delta_meta.get("outcome", "full")

@@ -22,7 +22,7 @@ def conversation_digest(caller: Caller) -> str | None:
 
     Two principals never share a conversation, also where they name it alike.
     """
-    conversation = caller.conversation
+    conversation = caller.conversation or caller.connection
     if conversation is None:
         return None
     text = f"{caller.principal.owner}\0{conversation}"

@@ -85,6 +85,7 @@ class DeltaServer:
         middleware: Sequence[Middleware] = (),
         rate_limits: RateLimits | None = None,
         promise_concurrency: int = DEFAULT_CONCURRENCY,
+        conversation: Literal["process"] | None = None,
     ) -> None:
         """
         Args:
@@ -122,6 +123,9 @@ class DeltaServer:
                 store. By default there are no such limits.
             promise_concurrency: How many calls behind promises this process runs at once; 0 leaves all of them to other
                 processes, such as `delta-mcp worker`, and needs a store in Redis.
+            conversation: "process" if every process that connects has one conversation, so that the server may send
+                changes unasked. By default it does so only where a client names its conversation, because most hosts
+                share a connection among several.
         """
         info: dict[str, JSON] = {"name": name, "version": version}
         for key, value in (("title", title), ("websiteUrl", website_url), ("icons", icons)):
@@ -146,7 +150,7 @@ class DeltaServer:
         self.items = ServerItems(catalog, hooks, hub, results, strict)
         """What the server offers, for servers that it is mounted in and programs that make items themselves."""
         self._make_engine = functools.partial(
-            Engine, catalog, info, instructions, limits, hooks, hub, search, computations, cache_seconds
+            Engine, catalog, info, instructions, limits, hooks, hub, search, computations, cache_seconds, conversation
         )
         self._engine: Engine | None = None
         self._pages: dict[str, Callable[[Any], Any]] = {}

@@ -109,8 +109,8 @@ class Caller(Struct, frozen=True, gc=False):
     """The sender of a request, as far as the server can tell callers apart. `Engine.identify` makes it."""
 
     principal: Principal
-    conversation: str | None = None
-    """The id of the connection or session; None where the protocol has none."""
+    connection: str | None = None
+    """The id of the connection or session; None where the protocol has none. Several conversations may share it."""
     shares_handles: bool = False
     """Whether the server cannot tell this caller from others, so that its handles must be impossible to guess."""
     account: str = ""
@@ -119,6 +119,8 @@ class Caller(Struct, frozen=True, gc=False):
     """Whether the next request of the conversation may reach another replica."""
     result_seconds: float = 0.0
     """How long what is stored of its results stays at least, though nobody reads it: as long as its promise."""
+    conversation: str | None = None
+    """The conversation of one model, whose replies all reach that model; None where the server cannot know it."""
 
     @property
     def has_short_handles(self) -> bool:
@@ -132,9 +134,10 @@ class Caller(Struct, frozen=True, gc=False):
 
     @property
     def is_remembered(self) -> bool:
-        """Whether the server knows what this caller was sent before.
+        """Whether the server knows what the model was sent before.
 
-        It does in a conversation only: a principal may have several, and each has only what it was sent itself.
+        It does in a known conversation only: a principal, a connection and a host's process may have several, and each
+        has only what it was sent itself.
         """
         return self.conversation is not None
 

@@ -293,6 +293,7 @@ def test_no_attacked_peer_imports_this_package():
         assert not [module for module in modules if module.startswith("deltamcp")]
 
 
+@pytest.mark.deep
 def test_attacks_are_made_and_measured_from_end_to_end(tmp_path):
     file = tmp_path / "figures.json"
     words = ["--only", "body,grpc-headers-1,large-result", "--no-peers", "--seconds", "0", "--attempts", "1"]

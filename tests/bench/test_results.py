@@ -23,7 +23,7 @@ from tests.support.paths import ROOT
 from tests.support.properties import examples, is_deep
 from tests.support.strategies import any_json
 
-GIANT = examples(300_000)
+GIANT = 300_000
 """Bytes; `python -m bench --only results` has 50 MB."""
 NOTHING_LOST = {"budget_overruns": 0, "not_recovered": 0, "above_compact": 0}
 
@@ -76,6 +76,7 @@ def odd(tmp_path_factory):
     return folder
 
 
+@pytest.mark.deep
 def test_nothing_odd_is_lost(odd):
     report = json.loads(command("--data", str(odd), "--json"))
     assert lost(report["summary"]) == NOTHING_LOST, [row["not_recovered"] for row in report["files"]]

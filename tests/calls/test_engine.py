@@ -9,7 +9,7 @@ from deltamcp.values import ANONYMOUS, LOCAL
 
 
 @pytest.mark.parametrize(
-    ("principal", "conversation", "address", "opener", "account"),
+    ("principal", "connection", "address", "opener", "account"),
     [
         (Principal("ann"), None, "10.0.0.1", "", "principal ann"),
         (Principal("ann"), "session", "", "principal ann", "principal ann"),
@@ -17,14 +17,14 @@ from deltamcp.values import ANONYMOUS, LOCAL
         (ANONYMOUS, None, "10.0.0.1", "", "address 10.0.0.1"),
         (ANONYMOUS, None, "2001:db8::/64", "", "address 2001:db8::/64"),
         (Principal("anonymous", scopes=frozenset({"read"})), None, "10.0.0.1", "", "address 10.0.0.1"),
-        (LOCAL, "connection", "", "", "conversation connection"),
+        (LOCAL, "connection", "", "", "connection connection"),
     ],
 )
 def test_data_counts_towards_the_principal_or_else_the_address_or_else_the_connection(
-    principal, conversation, address, opener, account
+    principal, connection, address, opener, account
 ):
-    caller = DeltaServer("x").engine.identify(principal, conversation, address, opener)
-    assert (caller.principal, caller.conversation, caller.account) == (principal, conversation, account)
+    caller = DeltaServer("x").engine.identify(principal, connection, address, opener)
+    assert (caller.principal, caller.connection, caller.account) == (principal, connection, account)
 
 
 def test_an_address_of_any_length_is_kept_at_a_few_characters():

@@ -68,7 +68,7 @@ async def test_an_observer_is_told_who_called_what_and_what_came_of_it():
     assert seen.started == ["orders.rows", "refuse"]
     call, refused = seen.finished
     assert (call.name, call.is_known, call.arguments) == ("orders.rows", True, {"count": 2})
-    assert call.caller.principal.id == "local" and call.caller.conversation and call.caller.is_remembered
+    assert call.caller.principal.id == "local" and call.caller.connection
     assert isinstance(call.outcome, Answer) and call.seconds > 0
     assert isinstance(refused.outcome, Answer) and refused.outcome.value.is_error  # type: ignore[union-attr]
     assert refused.tokens_before is None and refused.tokens_after == 2

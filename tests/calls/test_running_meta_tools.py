@@ -63,15 +63,15 @@ async def test_without_the_twin_execute_runs_all():
 
 async def test_answers_say_what_runs_an_operation():
     async with connect(server(query=True, destructive=True), progressive=False) as client:
-        assert (await client.call_tool("get_schema", {"operation": "read"})).text.endswith("\nRun with query.")
-        assert (await client.call_tool("get_schema", {"operation": "destroy"})).text.endswith(
+        assert (await client.call_tool("get_schema", {"operation": ["read"]})).text.endswith("\nRun with query.")
+        assert (await client.call_tool("get_schema", {"operation": ["destroy"]})).text.endswith(
             "\nRun with execute_destructive."
         )
-        assert "Run with" not in (await client.call_tool("get_schema", {"operation": "add"})).text
-        hits = (await client.call_tool("discover", {"query": "shop"})).text
+        assert "Run with" not in (await client.call_tool("get_schema", {"operation": ["add"]})).text
+        hits = (await client.call_tool("discover", {"query": ["shop"]})).text
         assert "Run with execute_destructive: both, destroy.\nRun with query: read." in hits
     async with connect(server(), progressive=False) as client:
-        assert "Run with" not in (await client.call_tool("discover", {"query": "shop"})).text
+        assert "Run with" not in (await client.call_tool("discover", {"query": ["shop"]})).text
 
 
 async def test_annotations_of_the_meta_tools():

@@ -1,7 +1,6 @@
 """What the definitions of the meta-tools tell a model is what the program does."""
 
 import itertools
-import re
 from typing import Any
 
 import pytest
@@ -9,9 +8,9 @@ import pytest
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.lite_tools import REDEEM_DEFINITION
-from deltamcp.catalog.meta_tools import CHANGES_LEGEND
 from deltamcp.deltas.edits import apply_edit
 from deltamcp.deltas.parser import parse_edit
+from deltamcp.results.changes import delta_words
 from deltamcp.results.encode import decode, table_legend
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.values import Kind, ResultShape, Surface
@@ -54,11 +53,11 @@ CHANGES = """\
 
 def test_each_sentence_on_changes_is_true():
     base = [{"id": 1, "n": 1, "url": "u/1"}, {"id": 4}, {"id": 7, "n": 7, "url": "u/7"}]
-    assert re.split(r"; |, (?=\+)", CHANGES_LEGEND.removeprefix(" Changes: ").removesuffix(".")) == [
+    assert [*delta_words(CHANGES)] == [
         "k=v sets only k, no field built from it",
         "-k gone",
         "+row new",
-        "+3 at index 3",
+        "+3 row new at index 3",
         '"like x": x as it was before, but for what follows',
         '~"a">"b": a is now b',
     ]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from deltamcp.cli.verbs.dev import INSPECTOR, inspector_environment
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.processes import free_port
 from tests.support.program import RunningProgram, running_program
 
@@ -70,7 +70,7 @@ def developed(folder: Path, bin_folder: Path, node_modules: Path, port: int) -> 
         "ALLOWED_ORIGINS": "https://evil.example",
     }
     # npx takes the Inspector that is installed in the folder in which it runs, and downloads none.
-    command = [str(PROGRAM), "dev", str(folder / "shelf.py")]
+    command = [str(FORKED_PROGRAM), "dev", str(folder / "shelf.py")]
     with running_program(command, folder, node_modules.parent, environment) as program:
         yield program
 
@@ -164,7 +164,7 @@ def test_an_inspector_that_cannot_start_ends_it(tmp_path, with_node, node_module
 
 def develop(folder: Path, path: Path) -> "subprocess.CompletedProcess[str]":
     (folder / "shelf.py").write_text(SHELF)
-    command = [str(PROGRAM), "dev", "shelf.py"]
+    command = [str(FORKED_PROGRAM), "dev", "shelf.py"]
     return subprocess.run(
         command, capture_output=True, text=True, cwd=folder, env={"PATH": str(path)}, timeout=HANG_SECONDS, check=False
     )

@@ -276,7 +276,7 @@ async def test_what_check_and_audit_count_is_what_the_gateway_costs(folder):
         overview = (await client.call_tool("discover")).text
         assert isinstance(overview, str)
         schemas = [
-            len_of((await client.call_tool("get_schema", {"operation": f"{server}.{tool}"})).text)
+            len_of((await client.call_tool("get_schema", {"operation": [f"{server}.{tool}"]})).text)
             for server in ("books", "more")
             for tool in ("find_book", "long_text")
         ]

@@ -15,7 +15,7 @@ import pytest
 from deltamcp import connect
 from deltamcp.cli.serving.processes import FileWatch
 from tests.support.conditions import HANG_SECONDS, wait_until
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 from tests.support.program import RunningProgram, running_program
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
@@ -65,7 +65,7 @@ class ReloadedServer:
 
 @contextlib.contextmanager
 def reloaded(folder: Path) -> Iterator[ReloadedServer]:
-    command = [str(PROGRAM), "serve", "shelf.py", "--http", "127.0.0.1:0", "--reload"]
+    command = [str(FORKED_PROGRAM), "serve", "shelf.py", "--http", "127.0.0.1:0", "--reload"]
     with running_program(command, folder) as program:
         yield ReloadedServer(program, folder)
 
@@ -125,7 +125,7 @@ def test_an_error_is_shown_and_the_next_change_is_waited_for(folder, name, broke
 
 def test_a_missing_module_is_waited_for(folder):
     (folder / "titles.py").rename(folder / "titles.txt")
-    command = [str(PROGRAM), "serve", "shelf.py", "--http", "127.0.0.1:0", "--reload"]
+    command = [str(FORKED_PROGRAM), "serve", "shelf.py", "--http", "127.0.0.1:0", "--reload"]
     with running_program(command, folder) as program:
         program.wait_for("ModuleNotFoundError: No module named 'titles'[^$]*Waiting for a change")
         (folder / "titles.txt").rename(folder / "titles.py")
@@ -139,7 +139,7 @@ def test_an_operations_file_is_loaded_again_without_a_restart(folder):
 
     (folder / "titles.py").write_text("def get_first() -> str:\n    return 'one'\n")
     (folder / "shelf.json").write_text(document("The first title."))
-    command = [str(PROGRAM), "serve", "shelf.json", "--http", "127.0.0.1:0", "--reload"]
+    command = [str(FORKED_PROGRAM), "serve", "shelf.json", "--http", "127.0.0.1:0", "--reload"]
     with running_program(command, folder) as program:
         server = ReloadedServer(program, folder)
         said = server.write("shelf.json", document("Another summary."))
@@ -154,7 +154,7 @@ def test_an_operations_file_is_loaded_again_without_a_restart(folder):
 def test_a_folder_behind_a_symbolic_link_is_watched(folder, tmp_path_factory):
     link = tmp_path_factory.mktemp("elsewhere") / "link"
     link.symlink_to(folder)
-    command = [str(PROGRAM), "serve", str(link / "shelf.py"), "--http", "127.0.0.1:0", "--reload"]
+    command = [str(FORKED_PROGRAM), "serve", str(link / "shelf.py"), "--http", "127.0.0.1:0", "--reload"]
     with running_program(command, folder) as program:
         server = ReloadedServer(program, folder)
         said = server.write("shelf.py", SHELF.replace("titles.FIRST", "titles.FIRST.upper()"))
@@ -204,7 +204,7 @@ def blocked(folder: Path) -> Iterator[ReloadedServer]:
     (folder / "shelf.py").write_text(BLOCKED)
     with reloaded(folder) as server:
         caller = subprocess.Popen(
-            [str(PROGRAM), "call", server.url, "block"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [str(FORKED_PROGRAM), "call", server.url, "block"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
             asyncio.run(wait_until((folder / "blocks").exists))
@@ -236,7 +236,7 @@ def test_a_server_that_blocks_ends_when_what_restarts_it_is_killed(folder):
 
 def test_over_stdio_it_is_refused(folder):
     done = subprocess.run(
-        [str(PROGRAM), "serve", "shelf.py", "--reload"],
+        [str(FORKED_PROGRAM), "serve", "shelf.py", "--reload"],
         capture_output=True,
         text=True,
         cwd=folder,

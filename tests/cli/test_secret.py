@@ -15,7 +15,7 @@ from deltamcp.cli import main
 from deltamcp.cli.verbs import token
 from deltamcp.errors import DeltaError
 from tests.support.command_line import assert_one_sentence, run
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 from tests.support.program import running_program
 
 BACKEND = """
@@ -132,15 +132,15 @@ async def test_a_secret_is_in_no_log_no_error_no_file_and_no_command_line_of_our
     (tmp_path / "server.py").write_text(SERVER)
     serve = ["serve", str(tmp_path / "server.py")]
     servers = {
-        "kept": {"command": str(PROGRAM), "args": serve, "env": {"KEY": "${keyring:key}"}},
-        "given": {"command": str(PROGRAM), "args": serve, "env": {"KEY": "${FROM_HOST}"}},
+        "kept": {"command": str(FORKED_PROGRAM), "args": serve, "env": {"KEY": "${keyring:key}"}},
+        "given": {"command": str(FORKED_PROGRAM), "args": serve, "env": {"KEY": "${FROM_HOST}"}},
         "crashing": {"command": "python3", "args": ["-c", CRASH], "env": {"KEY": "${keyring:key}"}},
         "refusing": {"url": f"{refuser}/mcp", "headers": {"X-Key": "${FROM_HOST}"}},
         "path": {"url": f"{refuser}/k3y-0123456789abcdef/mcp?api_key=k3y-fedcba9876543210"},
         "lacking": {"command": "x", "env": {"KEY": "${keyring:other}"}},
     }
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
-    command = [str(PROGRAM), "--debug", "gateway", "mcp.json", "--http", "127.0.0.1:0", "--log-level", "debug"]
+    command = [str(FORKED_PROGRAM), "--debug", "gateway", "mcp.json", "--http", "127.0.0.1:0", "--log-level", "debug"]
     errors = []
     environment = {**os.environ, **keyring, "FROM_HOST": CANARY}
     with running_program([*command, "--disclosure", "full"], tmp_path, env=environment) as program:

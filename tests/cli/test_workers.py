@@ -15,7 +15,7 @@ import pytest
 
 from deltamcp import connect
 from tests.support.conditions import HANG_SECONDS, wait_until
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 from tests.support.program import RunningProgram, running_program
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
@@ -102,7 +102,7 @@ class SharedServer:
 @contextlib.contextmanager
 def shared(folder: Path, *options: str) -> Iterator[SharedServer]:
     (folder / "shelf.py").write_text(SHELF)
-    command = [str(PROGRAM), "serve", "shelf.py", "--http", "127.0.0.1:0", "--workers", "2", *options]
+    command = [str(FORKED_PROGRAM), "serve", "shelf.py", "--http", "127.0.0.1:0", "--workers", "2", *options]
     with running_program(command, folder) as program:
         yield SharedServer(program, folder)
 
@@ -262,7 +262,7 @@ def test_what_does_not_go_together_is_told_in_one_sentence(tmp_path, options, se
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [str(PROGRAM), "serve", "shelf.py", *options]
+    command = [str(FORKED_PROGRAM), "serve", "shelf.py", *options]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=HANG_SECONDS, check=False)
 
 

@@ -96,7 +96,7 @@ async def test_what_the_server_takes_for_an_argument_left_out_is_not_refused():
             "handle"
         ]
         for value in (None, ""):
-            assert "many" in (await client.call_tool("discover", {"query": "many", "detail": value})).text
+            assert "many" in (await client.call_tool("discover", {"query": ["many"], "detail": value})).text
             on = await client.call_tool("continue", {"handle": handle, "page": value, "offset": value, "grep": value})
             assert on.delta_meta["unit"] == "rows" and not on.is_error
 

@@ -51,7 +51,7 @@ async def attacked_client(
 @pytest.mark.parametrize("attack", ["big_pages", "long_cursors"])
 async def test_a_list_ends_when_its_pages_are_larger_than_the_client_takes(log, attack, transport):
     async with attacked_client(attack, transport, log) as client:
-        for fetch in (client.tools, client.prompts, client.resources, client.templates):
+        for fetch in (client.tools, client.list_prompts, client.list_resources, client.list_resource_templates):
             with pytest.raises(ClientError, match="larger than 16,777,216 bytes; ask for less"):
                 await fetch()
 

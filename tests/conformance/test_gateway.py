@@ -127,7 +127,7 @@ def test_no_check_of_the_example_over_stdio_is_lost(
         assert lost(direct, suite(url, "modern", "through")) == set()
 
 
-@pytest.mark.parametrize("front", ["handshake", "modern"])
+@pytest.mark.parametrize("front", ["handshake", pytest.param("modern", marks=pytest.mark.deep)])
 def test_no_check_of_server_everything_is_lost(suite: Any, node: Path, tmp_path: Path, front: str) -> None:
     with npm_everything(node) as direct_url:
         direct = suite(direct_url, front, "direct")

@@ -20,7 +20,7 @@ from deltamcp.tokens import count
 from tests.support.book_server import books
 from tests.support.change_reader import (
     CHANGED,
-    PACK_ROOT,
+    HANDLE,
     TERSE,
     UNCHANGED,
     UNCHANGED_AS,
@@ -105,8 +105,8 @@ async def test_a_caller_that_sends_its_root_gets_the_outcomes_by_root(name, way,
         ask = reader.get if way == "argument" else reader.by_meta
         one = await ask("")
         assert one.outcome == "full" and is_same(one.value, before)
-        shown = PACK_ROOT.fullmatch(texts(one.result)[-1])
-        assert shown and shown[1] == one.digits
+        shown = HANDLE.search(texts(one.result)[-1])
+        assert shown and shown[1] == one.handle
         two = await ask(one.digits)
         assert two.outcome == "unchanged"
         current.value = after
@@ -119,18 +119,18 @@ async def test_a_caller_that_sends_its_root_gets_the_outcomes_by_root(name, way,
 
 
 async def test_a_root_in_the_request_asks_for_it_of_a_tool_without_deltas(era):
-    server, current = changing_server(shop_items(), policy=None)
+    server, current = changing_server(shop_items(), policy=None, conversation=None)
     async with change_reader(server, era) as reader:
         plain = await reader.peer.result_of("get")
         assert "outcome" not in result_meta(plain)
         one = await reader.by_meta("")
-        assert one.outcome == "full" and PACK_ROOT.fullmatch(texts(one.result)[-1])
+        assert one.outcome == "full" and HANDLE.search(texts(one.result)[-1])
         assert (await reader.by_meta(one.digits)).outcome == "unchanged"
         current.value = STATES["rows"][1]
         got = await reader.by_meta(one.root)
         assert got.outcome == "delta" and is_same(got.value, current.value)
         assert "outcome" not in result_meta(await reader.peer.result_of("get")), "who does not ask is not told changes"
-        assert "pack_root" not in (await reader.peer.tools())["get"]["inputSchema"].get("properties", {})
+        assert "since" not in (await reader.peer.tools())["get"]["inputSchema"].get("properties", {})
 
 
 async def test_a_tool_may_refuse_to_tell_changes(era):
@@ -140,7 +140,7 @@ async def test_a_tool_may_refuse_to_tell_changes(era):
         for wish in (None, {"pack_root": ""}, {"pack_root": root_of(shop_items())}):
             result = await reader.peer.result_of("get", wish)
             assert result_meta(result).get("outcome", "full") == "full" and first_text(result) == expected
-        assert "pack_root" not in (await reader.peer.tools())["get"]["inputSchema"].get("properties", {})
+        assert "since" not in (await reader.peer.tools())["get"]["inputSchema"].get("properties", {})
 
 
 async def test_a_server_says_it_for_all_its_tools(era):
@@ -153,13 +153,15 @@ async def test_a_server_says_it_for_all_its_tools(era):
 
 async def test_a_full_result_reads_as_without_deltas(era):
     server, _ = changing_server(shop_items())
-    async with change_reader(server, era) as reader:
-        assert texts((await reader.get()).result) == texts(await reader.peer.result_of("plain"))
-        assert texts((await reader.get("")).result)[:-1] == texts(await reader.peer.result_of("plain"))
+    async with change_reader(server, era) as reader, change_reader(server, era) as other:
+        plain = texts(await other.peer.result_of("plain"))  # in another conversation, as words are said once in each
+        assert texts((await reader.get()).result) == plain
+        named = texts((await reader.get("")).result)
+        assert [HANDLE.sub("[", text).replace("[ ", "[") for text in named] == plain
 
 
 async def test_a_tool_that_changes_what_it_returned_cannot_change_what_is_remembered(era):
-    server = DeltaServer("shop", results=DELTAS)
+    server = DeltaServer("shop", results=DELTAS, conversation="process")
     value = shop_items()
 
     @server.tool
@@ -237,7 +239,8 @@ async def test_a_delta_is_sent_where_it_is_below_three_fifths_of_the_full_form()
             assert is_same(got.value, current.value)
             outcomes.append(got.outcome)
             if got.outcome == "delta":
-                assert token_cost(got.result) < 0.6 * full
+                changes = first_text(got.result)[: result_meta(got.result).get("lengths", [None])[0]]
+                assert count(changes) < 0.6 * full and token_cost(got.result) < full
             elif changed:
                 assert count(make_delta(base, current.value)) + UNCHANGED_TOKENS >= 0.6 * full, (
                     "a delta would have been cheap"
@@ -250,13 +253,15 @@ async def test_a_delta_keeps_to_the_budget():
     budget = 150
     server, current = changing_server(shop_items(400), ResultPolicy(deltas=True, max_tokens=budget))
     seen = set()
+    last: dict[str, Any] = {}
     async with era_client(server) as peer:
         for changed in (0, 0, 1, 3, 10, 40, 120, 0):
             current.value = [
                 row | {"title": f"title {n} of {changed}"} if n < changed else row
                 for n, row in enumerate(shop_items(400))
             ]
-            result = await peer.result_of("get")
+            result = await peer.result_of("get", **last)
+            last = {"since": result_meta(result)["handle"]}
             assert token_cost(result) <= budget
             seen.add(result_meta(result)["outcome"])
             assert is_same(await ProgramReader(peer, result_meta(result)["handle"], budget).value(), current.value)
@@ -366,7 +371,7 @@ async def test_keys_tell_rows_apart_where_nothing_else_does():
 
 
 async def test_failures_are_no_deltas_and_disturb_nothing(era):
-    server, current = DeltaServer("shop", results=DELTAS), ChangingValue(shop_items())
+    server, current = DeltaServer("shop", results=DELTAS, conversation="process"), ChangingValue(shop_items())
     fault: list[Exception | None] = [None]
 
     @server.tool
@@ -398,7 +403,7 @@ async def test_failures_are_no_deltas_and_disturb_nothing(era):
 
 
 async def test_a_failure_as_a_value_is_no_base_either():
-    server, current = DeltaServer("shop", results=DELTAS), ChangingValue(shop_items())
+    server, current = DeltaServer("shop", results=DELTAS, conversation="process"), ChangingValue(shop_items())
 
     @server.tool
     async def get() -> Any:
@@ -427,7 +432,7 @@ class Stock(BaseModel):
 
 
 async def test_structured_content_that_is_promised_is_sent_every_time(era):
-    server = DeltaServer("shop", results=DELTAS)
+    server = DeltaServer("shop", results=DELTAS, conversation="process")
 
     @server.tool
     async def get() -> Stock:
@@ -447,7 +452,7 @@ async def test_structured_content_that_is_promised_is_sent_every_time(era):
 
 
 @pytest.mark.parametrize("budget", [60, 200, 1000])
-async def test_what_is_cut_is_told_by_its_changes_too(budget, era):
+async def test_what_is_cut_is_no_base_unless_the_caller_names_it(budget, era):
     server, current = changing_server(shop_items(400), ResultPolicy(deltas=True, max_tokens=budget))
     async with era_client(server, era) as peer:
 
@@ -460,11 +465,11 @@ async def test_what_is_cut_is_told_by_its_changes_too(budget, era):
         root = result_meta(await ask("full"))["root"]
         await ask("unchanged")
         current.value = with_value_at(shop_items(400), 399, "stock", to=99)
-        result = await ask("delta")
-        assert is_same(apply_delta(shop_items(400), first_text(result).partition("\n")[2]), current.value)
+        await ask("full")
         await ask("unchanged")
-        result = await ask("delta", pack_root=root)
-        assert is_same(apply_delta(shop_items(400), first_text(result).partition("\n")[2]), current.value)
+        result = await ask("delta", since=root)
+        shown = first_text(result)[: result_meta(result)["lengths"][0]]
+        assert is_same(apply_delta(shop_items(400), shown.partition("\n")[2]), current.value)
 
 
 async def test_content_blocks_come_again_or_as_a_sentence_but_whole():
@@ -561,7 +566,7 @@ async def test_a_resource_that_only_says_it_is_json_is_a_text():
 
 
 async def test_of_calls_at_once_only_the_first_to_end_is_told_by_changes():
-    server = DeltaServer("shop")
+    server = DeltaServer("shop", conversation="process")
     state: dict[str, Any] = {"value": books(*range(30)), "wait": asyncio.Event(), "calls": 0}
 
     @server.tool(results=DELTAS)
@@ -597,12 +602,12 @@ async def test_a_result_is_found_by_its_root_as_by_its_handle():
 
 
 async def test_nobody_is_told_to_run_a_tool_again_that_may_change_something():
-    server, orders = DeltaServer("shop"), list[str]()
+    server, orders = DeltaServer("shop", conversation="process"), list[str]()
 
     @server.tool(results=DELTAS)
     async def order(what: str) -> Any:
         orders.append(what)
-        return {"order": len(orders), "what": what, "note": "x" * 300}
+        return {"order": len(orders), "what": what, "note": " ".join(map(str, range(200)))}
 
     async with http_change_readers(server) as join:
         peer = (await join("handshake")).peer

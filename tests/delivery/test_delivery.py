@@ -268,6 +268,7 @@ async def test_texts_are_cut_at_edges(kind, edge):
 # Nothing is lost
 
 
+@pytest.mark.diagonal("budget", "kind")
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("kind", VALUES | LIKE_MARKS)
 async def test_a_program_reads_all(kind, budget):
@@ -295,6 +296,7 @@ async def test_the_characters_of_its_json_can_be_read(kind, budget):
         assert is_same(json.loads(shown), whole) and len(shown) == said["total"]
 
 
+@pytest.mark.diagonal("budget", "kind")
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("kind", VALUES)
 async def test_a_model_reads_all(kind, budget):

@@ -549,7 +549,7 @@ async def test_definitions_say_nothing_of_what_these_clients_never_get():
     async with era_client(adorned()) as peer:
         tools = await peer.tools()
         assert list(tools) == ["list_users", "continue"], "other clients read a handle in the note"
-        assert "pack_root" in tools["list_users"]["inputSchema"]["properties"]
+        assert "since" in tools["list_users"]["inputSchema"]["properties"]
 
 
 async def test_the_originals_six_tools_cost_what_they_cost_there(shared):

@@ -22,7 +22,7 @@ from deltamcp.values import ANONYMOUS_CALLER, LOCAL, Caller
 from deltamcp.work import Work
 from tests.support.conditions import advance_clock, wait_until
 
-USER = Caller(LOCAL, "conversation")
+USER = Caller(LOCAL, conversation="conversation")
 
 
 @pytest.fixture(autouse=True)

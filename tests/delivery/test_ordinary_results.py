@@ -80,7 +80,12 @@ def server(
     async def call(arguments: Any, context: Any) -> RawResult:
         return RawResult(jsonrpc.encode(sent), sent)
 
-    made = DeltaServer("shop", disclosure=disclosure, results=ResultPolicy(max_tokens=max_tokens, deltas=deltas))
+    made = DeltaServer(
+        "shop",
+        disclosure=disclosure,
+        results=ResultPolicy(max_tokens=max_tokens, deltas=deltas),
+        conversation="process",
+    )
     tool = {"name": "get", "inputSchema": {"type": "object"}, **members}
     made.items.add(RemoteOperation(call, tool, name="get", category="up", action="get"))
     return made

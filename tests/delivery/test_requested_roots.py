@@ -8,7 +8,7 @@ import pytest
 from deltamcp import DeltaServer
 from deltamcp.deltas.root import root_of
 from deltamcp.tokens import count
-from tests.support.change_reader import PACK_ROOT, UNCHANGED_TOKENS, ReceivedResult, change_reader
+from tests.support.change_reader import HANDLE, UNCHANGED_TOKENS, ReceivedResult, change_reader
 from tests.support.changing_server import DELTAS, STATES, changing_server, shop_items, with_value_at
 from tests.support.equality import is_same
 from tests.support.era_client import result_meta, texts
@@ -17,7 +17,7 @@ from tests.support.era_client import result_meta, texts
 
 
 async def test_a_call_is_its_tool_and_its_arguments_in_whatever_order():
-    server = DeltaServer("shop", results=DELTAS)
+    server = DeltaServer("shop", results=DELTAS, conversation="process")
 
     async def of(a: int = 0, b: str = "", c: dict[str, Any] | None = None) -> Any:
         return shop_items(30, a=a, b=b, c=c or {})
@@ -41,7 +41,7 @@ async def test_a_call_is_its_tool_and_its_arguments_in_whatever_order():
 
 
 async def test_arguments_that_are_equal_only_to_python_are_other_calls():
-    server = DeltaServer("shop", results=DELTAS)
+    server = DeltaServer("shop", results=DELTAS, conversation="process")
 
     @server.tool
     async def get(what: Any) -> Any:
@@ -163,7 +163,7 @@ async def test_a_root_that_names_nothing_held_gets_it_in_full(name, way):
             current.value = value
             got = await ask(unheld(sent.root)[name])
             assert got.outcome == "full" and is_same(got.value, value)
-            assert PACK_ROOT.fullmatch(texts(got.result)[-1])
+            assert HANDLE.search(texts(got.result)[-1])
 
 
 async def test_a_root_that_is_null_is_no_root():
@@ -172,7 +172,7 @@ async def test_a_root_that_is_null_is_no_root():
         outcomes = []
         for root in ({}, {"pack_root": None}, {"pack_root": ""}, {"pack_root": None}):
             result = await reader.peer.result_of("get", **root)
-            outcomes.append((result_meta(result)["outcome"], PACK_ROOT.fullmatch(texts(result)[-1]) is not None))
+            outcomes.append((result_meta(result)["outcome"], HANDLE.search(texts(result)[-1]) is not None))
         assert outcomes == [("full", False), ("unchanged", False), ("full", True), ("unchanged", False)]
 
 
@@ -201,7 +201,7 @@ async def test_reset_forgets_everything_of_this_caller(era):
         for query in ("a", "b", "c"):
             await reader.get(query=query)
         got = await reader.get("reset", query="a")
-        assert got.outcome == "full" and is_same(got.value, shop_items()) and PACK_ROOT.fullmatch(texts(got.result)[-1])
+        assert got.outcome == "full" and is_same(got.value, shop_items()) and HANDLE.search(texts(got.result)[-1])
         assert (await reader.get(query="b")).outcome == "full"
         assert (await reader.get(query="a")).outcome == "unchanged", "it was sent after the reset"
         current.value = STATES["rows"][1]
@@ -247,14 +247,14 @@ async def test_the_root_is_an_argument_that_is_listed(era):
     async with change_reader(server, era) as reader:
         tools = await reader.peer.tools()
         for name in ("get", "raw"):
-            assert tools[name]["inputSchema"]["properties"]["pack_root"]["type"] == "string"
-            assert "pack_root" not in tools[name]["inputSchema"].get("required", [])
+            assert tools[name]["inputSchema"]["properties"]["since"]["type"] == "string"
+            assert "since" not in tools[name]["inputSchema"].get("required", [])
             assert (await reader.get("", tool=name)).outcome == "full"
             assert (await reader.get(root_of(shop_items()), tool=name)).outcome == "unchanged"
 
 
 async def test_a_functions_own_pack_root_is_its_own(era):
-    server = DeltaServer("shop", results=DELTAS)
+    server = DeltaServer("shop", results=DELTAS, conversation="process")
 
     @server.tool
     async def get(pack_root: int) -> Any:
@@ -274,11 +274,11 @@ async def test_execute_takes_a_root_beside_the_operation(era):
     server, current = changing_server(shop_items(), policy=None, results=DELTAS, disclosure="meta")
     async with change_reader(server, era) as reader:
         tools = await reader.peer.tools()
-        for name in ("execute", "discover"):
-            assert tools[name]["inputSchema"]["properties"]["pack_root"]["type"] == "string"
+        for name in ("execute", "discover", "continue"):
+            assert tools[name]["inputSchema"]["properties"]["since"]["type"] == "string"
         call: dict[str, Any] = {"tool": "execute", "operation": "get", "params": {"query": "x"}}
         one = await reader.get("", **call)
-        assert one.outcome == "full" and PACK_ROOT.fullmatch(texts(one.result)[-1])
+        assert one.outcome == "full" and HANDLE.search(texts(one.result)[-1])
         assert (await reader.get(one.digits, **call)).outcome == "unchanged"
         current.value = STATES["rows"][1]
         got = await reader.get(one.digits, **call)

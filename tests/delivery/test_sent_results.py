@@ -25,7 +25,7 @@ from deltamcp.deltas.root import root_of
 from deltamcp.gcf import Symbol
 from deltamcp.results.encode import decode
 from deltamcp.values import Caller
-from tests.support.change_reader import PACK_ROOT, UNCHANGED, change_reader, http_change_readers, read_by_handle
+from tests.support.change_reader import HANDLE, UNCHANGED, change_reader, http_change_readers, read_by_handle
 from tests.support.changing_server import DELTAS, STATES, ChangingValue, changing_server, shop_items, with_value_at
 from tests.support.engine_calls import call_as
 from tests.support.equality import is_same
@@ -71,7 +71,9 @@ async def test_what_one_principal_was_sent_is_no_base_for_another(way, conversat
     async def ask(who: str, root: str | None = None) -> tuple[str, Any]:
         by_meta: dict[str, Any] = {} if way == "argument" or root is None else {RESULT_KEY: {"pack_root": root}}
         arguments: dict[str, Any] = {"pack_root": root} if way == "argument" and root is not None else {}
-        reply: Any = await call_as(server, Caller(Principal(who), conversation), "get", by_meta, **arguments)
+        reply: Any = await call_as(
+            server, Caller(Principal(who), conversation=conversation), "get", by_meta, **arguments
+        )
         meta = reply.meta[RESULT_KEY]
         shown = reply.content[0].text[: meta.get("lengths", [None])[0]]
         return meta["outcome"], decode(shown) if meta["outcome"] == "full" else meta
@@ -98,7 +100,7 @@ async def test_sessions_over_http_are_remembered_each_for_itself():
         for reader in (one, other):
             got = await reader.get()
             assert got.outcome == "delta" and is_same(got.value, current.value)
-            assert got.text.startswith('Changed; full: pack_root=""\n')  # handles of strangers are long
+            assert got.text.startswith('Changed; full: since=""\n')  # handles of strangers are long
             assert is_same(await read_by_handle(reader.peer, got.handle), current.value)
             got = await reader.get(got.digits)
             assert got.outcome == "unchanged"
@@ -113,8 +115,8 @@ async def test_strangers_over_http_are_not_remembered_but_told_the_root():
         for _ in range(2):
             got = await reader.get()
             assert got.outcome == "full" and is_same(got.value, shop_items())
-            shown = PACK_ROOT.fullmatch(texts(got.result)[-1])
-            assert shown and shown[1] == got.digits
+            shown = HANDLE.search(texts(got.result)[-1])
+            assert shown and shown[1] == got.handle
         again = await reader.get(got.digits)
         assert again.outcome == "unchanged"
         assert is_same(await read_by_handle(reader.peer, again.handle), shop_items())
@@ -150,7 +152,7 @@ async def test_a_principal_without_a_conversation_is_sent_everything_and_the_roo
         for query in ("one", "one", "other"):
             meta, text = await ask(query=query)
             assert meta["outcome"] == "full" and "$seen" not in text
-            assert text.endswith(f"[pack_root {meta['root'].removeprefix('sha256:')[:12]}]")
+            assert f"[handle {meta['handle']}." in text
         if policy.deltas:
             held = meta["root"]
             assert (await ask(query="one", pack_root=held))[0]["outcome"] == "unchanged"
@@ -193,7 +195,9 @@ async def test_our_client_names_the_root_it_holds_where_it_has_no_conversation()
 
 
 def conversation(number: int, account: str = "") -> CallKey:
-    return CallKey(Caller(Principal("ann"), str(number), account=account or f"account {number}"), "digest", UNSCOPED)
+    return CallKey(
+        Caller(Principal("ann"), conversation=str(number), account=account or f"account {number}"), "digest", UNSCOPED
+    )
 
 
 def remembers(sent: SentResults, call: CallKey) -> bool:
@@ -315,7 +319,7 @@ async def test_what_the_store_forgot_comes_in_full():
 
 
 async def test_fifty_calls_at_once_can_all_be_applied(era):
-    server = DeltaServer("shop", results=DELTAS)
+    server = DeltaServer("shop", results=DELTAS, conversation="process")
     values = [with_value_at(shop_items(), n % 60, "stock", to=1000 + n) for n in range(150)]
     roots = {root_of(value): value for value in values}
     numbers = iter(range(150))
@@ -343,7 +347,7 @@ async def test_fifty_calls_at_once_can_all_be_applied(era):
 
 
 async def test_fifty_callers_in_threads_with_and_without_roots():
-    server = DeltaServer("shop", results=DELTAS)
+    server = DeltaServer("shop", results=DELTAS, conversation="process")
     values = [with_value_at(shop_items(), n % 60, "stock", to=1000 + n) for n in range(100)]
     roots = {root_of(value): value for value in values}
     numbers = iter(range(100))
@@ -376,7 +380,7 @@ async def test_fifty_callers_in_threads_with_and_without_roots():
 
 @pytest.mark.parametrize("threaded", [False, True])
 async def test_a_result_that_was_cancelled_is_no_base(threaded, era):
-    server, current = DeltaServer("shop", results=DELTAS), ChangingValue(shop_items())
+    server, current = DeltaServer("shop", results=DELTAS, conversation="process"), ChangingValue(shop_items())
     started, going = threading.Event(), threading.Event()
     entered, gate = asyncio.Event(), asyncio.Event()
     waits = [False]
@@ -426,5 +430,8 @@ def test_conversations_whose_results_have_expired_go_when_others_begin(monkeypat
     sent, now = SentResults(10.0), time.monotonic()
     for number in range(500):
         monkeypatch.setattr(time, "monotonic", lambda number=number: now + number)
-        sent.record(CallKey(Caller(Principal("p"), f"conversation {number}"), "call", UNSCOPED), LastSent("root", 0))
+        sent.record(
+            CallKey(Caller(Principal("p"), conversation=f"conversation {number}"), "call", UNSCOPED),
+            LastSent("root", 0),
+        )
     assert len(sent._conversations) <= 11

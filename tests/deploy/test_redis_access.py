@@ -17,7 +17,7 @@ from deltamcp.promises.runner import PromiseRunner
 from deltamcp.runtime.deadline import Watchdog
 from deltamcp.runtime.lifespan import ServerLifespan
 from tests.support.conditions import HANG_SECONDS, wait_until
-from tests.support.paths import PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.processes import free_port, wait_until_it_listens
 from tests.support.program import running_program
 from tests.support.redis_server import ProtectedRedis, protected_redis_server
@@ -51,12 +51,21 @@ async def test_a_server_and_a_worker_are_refused_nothing(redis, tmp_path):
     written = (ROOT / "deploy" / "server.py").read_text()
     patient = written.replace('"shelf", ', '"shelf", limits=Limits(store_seconds=60), ')  # on a busy machine, too
     Path(file).write_text(patient.replace("import Context", "import Limits, Context"))
-    serve = [str(PROGRAM), "serve", file, "--http", f"127.0.0.1:{port}", "--no-worker", "--rate-address", "500/60"]
+    serve = [
+        str(FORKED_PROGRAM),
+        "serve",
+        file,
+        "--http",
+        f"127.0.0.1:{port}",
+        "--no-worker",
+        "--rate-address",
+        "500/60",
+    ]
     for place in places:
         place.mkdir()
     with (
         running_program([*serve, "--workers", "2"], places[0], env=environment) as server,
-        running_program([str(PROGRAM), "worker", file], places[1], env=environment) as worker,
+        running_program([str(FORKED_PROGRAM), "worker", file], places[1], env=environment) as worker,
     ):
         wait_until_it_listens(server.process, port)
         for speak in ("handshake", "auto"):

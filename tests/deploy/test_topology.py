@@ -15,7 +15,7 @@ from deltamcp import DeltaClient, connect
 from tests.support.authorization_server import authorization_server
 from tests.support.client_login import ClientLogin
 from tests.support.conditions import HANG_SECONDS
-from tests.support.deployment import REPLICAS, Deployment, deployment
+from tests.support.deployment import REPLICAS, WORKERS, Deployment, deployment
 from tests.support.era_client import ERAS
 from tests.support.processes import DISCOVER, DISCOVER_HEADERS, free_port
 from tests.support.sdk_login import SdkLogin
@@ -27,7 +27,7 @@ SDK_MODES = {"handshake": "legacy", "modern": "2026-07-28"}
 
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployment(tmp_path_factory.mktemp("deployment")) as found:
+    with deployment(tmp_path_factory.mktemp("deployment"), WORKERS) as found:
         yield found
 
 

@@ -485,6 +485,7 @@ def here() -> Graph:
     return WorkTree(ROOT).graph()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("task", "expected"),
     [
@@ -499,6 +500,7 @@ def test_this_repository_is_mapped_as_its_developers_would(here, task, expected)
     assert expected in names(pack(here, task))[:20]
 
 
+@pytest.mark.deep
 def test_calls_of_this_repository_are_resolved(here):
     assert "deltamcp.stores.store.open_store" in edges_from(here, "deltamcp.server.DeltaServer._open_store")
     assert "deltamcp.stores.store.Store.get" in {

@@ -31,6 +31,7 @@ READERS_OWN = {
     "notes/server.py",
     "tools/notes.py",
     ".venv/bin/",
+    "io.github.delta-mcp/",
 }
 """Files that a reader makes."""
 PLANNED = {"dashboard/"}

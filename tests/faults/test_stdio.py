@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.support.conditions import HANG_SECONDS
+from tests.support.fork_server import Start, start_forked
 from tests.support.paths import MISBEHAVING_SERVER, PROGRAM
 from tests.support.watched_process import WatchedProcess
 
@@ -46,17 +47,9 @@ class Client(WatchedProcess):
         self.waiting: list[Any] = []
         self.reading: threading.Thread | None = None
         environment = {**os.environ, "FAULTS_TRACE": str(self.trace), "FAULTS_LIMITS": json.dumps(limits)}
+        start = Start(["serve", str(MISBEHAVING_SERVER)], str(Path.cwd()), environment)
         with self.log.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [str(PROGRAM), "serve", str(MISBEHAVING_SERVER)],
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-            )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+            self.process, self.stdin, self.stdout = start_forked(start, errors)
 
     def close(self) -> None:
         if self.process.poll() is None:

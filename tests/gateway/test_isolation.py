@@ -176,7 +176,7 @@ def requests(surface: str) -> list[Step]:
             return client.describe(f"vault_open_{word}"), f"vault_open_{word}"
         if chance.random() < 0.3:
             return client.call("get_schema", operations=[f"open_{word}"]), f"open_{word}"
-        return client.call("discover", **({"query": f"open {word}"} if chance.random() < 0.5 else {})), f"open {word}"
+        return client.call("discover", **({"query": [f"open {word}"]} if chance.random() < 0.5 else {})), f"open {word}"
 
     def subscribe(client: DeltaClient, chance: random.Random, user: str) -> tuple[Any, str]:
         chosen = uri(chance)

@@ -18,10 +18,9 @@ from tests.support.era_client import ERAS, era_client, first_text, result_meta
 from tests.support.gateway_entries import module_entry
 from tests.support.gateway_process import Behind, config_file
 from tests.support.http_server import serve_http
-from tests.support.paths import ROOT
+from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.shop_server import order_rows, shop_server
 
-PROGRAM = Path(sys.executable).with_name("delta-mcp")
 Entry = AbstractAsyncContextManager[dict[str, Any]]
 
 
@@ -104,7 +103,7 @@ async def test_the_operations_of_a_file_are_offered(tmp_path: Path, era: str) ->
     file.write_text(json.dumps({"operations": {"orders": {"list": definition}}}))
     (tmp_path / "shop_operations.py").write_text("def list_orders(count: int):\n    return list(range(count))\n")
     words = ["serve", str(file), "--disclosure", "meta"]
-    entry = {"command": str(PROGRAM), "args": words, "env": {"PYTHONPATH": str(tmp_path)}}
+    entry = {"command": str(FORKED_PROGRAM), "args": words, "env": {"PYTHONPATH": str(tmp_path)}}
     gateway = make_gateway(tmp_path, entry, era)
     async with era_client(gateway.server) as client:
         result = await client.result_of("query", operation="shop.orders.list", params={"count": 3})
@@ -137,7 +136,7 @@ async def test_a_gateway_that_runs_as_a_program_is_behind_a_gateway(tmp_path: Pa
     config = config_file(tmp_path, Behind(era, command=command, name="shop"))
     config.write_text(f"wait_seconds = 120\n{config.read_text()}cwd = {json.dumps(str(ROOT))}\n")
     environment = {name: str(tmp_path / name) for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME")}
-    entry = {"command": str(PROGRAM), "args": ["gateway", str(config), "--no-ledger"], "env": environment}
+    entry = {"command": str(FORKED_PROGRAM), "args": ["gateway", str(config), "--no-ledger"], "env": environment}
     gateway = make_gateway(tmp_path / "outer", entry, era, name="all")
     async with era_client(gateway.server, era) as client:
         read = await client.result_of("query", operation="all.shop.orders.list", params={"count": 2})
@@ -166,7 +165,7 @@ async def test_changes_are_sent_by_the_gateway_alone(tmp_path: Path, era: str) -
         return rows
 
     async with over_http(server) as entry:
-        gateway = make_gateway(tmp_path, entry, era)
+        gateway = make_gateway(tmp_path, entry, era, conversation="process")
         async with era_client(gateway.server, "handshake") as client:
             first = await client.result_of("query", operation="shop.orders.list")
             same = await client.result_of("query", operation="shop.orders.list")

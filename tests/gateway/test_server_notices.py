@@ -133,14 +133,14 @@ async def test_a_server_that_crashed_is_named_wherever_a_model_looks_for_it(tmp_
     line = "sqlite: not running: exit code 1, AttributeError"
     async with client_of(made) as client:
         await wait_until(lambda: "sqlite" in states(made) and "starting" not in states(made)["sqlite"])
-        found = await text(client, "discover", query="insert a row into sqlite")
+        found = await text(client, "discover", query=["insert a row into sqlite"])
         first, second, *hits = found.splitlines()
         assert first.startswith(line) and second == "Of others:" and hits[0].startswith("notes.insert_row")
-        assert "sqlite" not in await text(client, "discover", query="insert a row into notes")
+        assert "sqlite" not in await text(client, "discover", query=["insert a row into notes"])
         for meta in ("execute", "query"):
             assert (await text(client, meta, operation="sqlite.write_query")).startswith(line)
         for named in ("sqlite.write_query", "sqlite/write_query", "sqlite_write_query", "SQLite"):
-            assert (await text(client, "get_schema", operation=named)).startswith(line)
+            assert (await text(client, "get_schema", operation=[named])).startswith(line)
         assert (await text(client, "discover", category="sqlite")).startswith(line)
         assert line not in await text(client, "discover", category="notes")
         both = await text(client, "get_schema", operation=["notes.list", "sqlite.x"])
@@ -165,8 +165,8 @@ async def test_a_server_that_is_known_and_crashed_since_is_named_with_its_operat
         overview = (await text(client, "discover")).splitlines()
         assert overview[0] == "sqlite: write_query" and overview[-1].startswith("sqlite: not running: exit code 1")
         for told in (
-            await text(client, "discover", query="write query"),
-            await text(client, "get_schema", operation="sqlite.write_query"),
+            await text(client, "discover", query=["write query"]),
+            await text(client, "get_schema", operation=["sqlite.write_query"]),
         ):
             assert "sqlite: not running: exit code 1" in told
 
@@ -177,7 +177,7 @@ async def test_a_call_to_a_server_that_is_starting_waits_for_it(tmp_path: Path, 
     made = gateway(tmp_path, working(tmp_path, 0), sleeping(tmp_path), disclosure=disclosure, wait_seconds=0)
     async with client_of(made, era=era) as client:
         if disclosure == "meta":
-            assert "still starting" in await text(client, "get_schema", operation="slow.nap")
+            assert "still starting" in await text(client, "get_schema", operation=["slow.nap"])
             calling = asyncio.ensure_future(client.call_tool("execute", {"operation": "slow.nap", "params": {"x": 1}}))
         else:
             calling = asyncio.ensure_future(client.call_tool("slow_nap", {"x": 1}))
@@ -213,7 +213,7 @@ async def test_the_client_says_why_a_tool_is_not_there(tmp_path: Path) -> None:
 async def test_look_alikes_are_not_taken_for_what_a_query_names(tmp_path: Path, query: str, named: str) -> None:
     made = gateway(tmp_path, working(tmp_path, 0), working(tmp_path, 1), disclosure="meta")
     async with client_of(made) as client:
-        found = (await text(client, "discover", query=query)).splitlines()
+        found = (await text(client, "discover", query=[query])).splitlines()
         assert found[0].startswith(f'Nothing is named "{named}"; ') == bool(named)
         assert any(line.startswith("notes.insert_row") for line in found)
 

@@ -81,7 +81,7 @@ async def conversation(name: str, home: Path) -> AsyncIterator[Conversation]:
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_model_gets_texts_within_the_budget_and_reads_on(name, tmp_path):
     async with conversation(name, tmp_path) as model:
-        assert "issues.list(" in await model.call("discover", query="list issues")
+        assert "issues.list(" in await model.call("discover", query=["list issues"])
         for operation, shown in (
             ("issues.list", r"of 1000 rows"),
             ("issues.export", r"of 1000 rows"),
@@ -99,9 +99,9 @@ async def test_the_model_gets_texts_within_the_budget_and_reads_on(name, tmp_pat
 async def test_null_stands_for_an_argument_that_is_left_out(name, tmp_path):
     """Strict schemas make models send every argument, and mcp-use adds those that they leave out."""
     async with conversation(name, tmp_path) as model:
-        found = await model.call("discover", query="list issues", category=None, detail=None, cursor=None)
+        found = await model.call("discover", query=["list issues"], category=None, cursor=None)
         assert "issues.list(" in found
-        assert "project" in await model.call("get_schema", operation="issues.list", detail=None)
+        assert "project" in await model.call("get_schema", operation=["issues.list"], detail=None)
         nulls = {"project": None, "limit": 5}
         text = await model.call("execute", operation="issues.list", params=nulls, fields=None)
         assert "of docs" in text

@@ -95,6 +95,7 @@ def test_describe_gives_a_definition_as_the_server_gave_it(subject: Subject) -> 
     assert _canonical(json.loads(ran.stdout)) == _canonical(wanted)
 
 
+@pytest.mark.deep
 async def test_the_client_gives_every_definition_as_the_server_gave_it(subject: Subject) -> None:
     async with _connected(subject) as client:
         described = await client.describe()

@@ -9,7 +9,7 @@ import pytest
 from mcp.client.client import Client
 
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PROGRAM
 from tests.support.program import running_program
 from tests.support.properties import examples
 
@@ -50,7 +50,7 @@ async def run_session(url: str, mode: str, number: int) -> set[str]:
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_every_session_is_served(tmp_path, mode):
     (tmp_path / "shelf.py").write_text(SERVER)
-    command = [str(PROGRAM), "serve", "shelf.py", "--http", "127.0.0.1:0", "--workers", "2"]
+    command = [str(FORKED_PROGRAM), "serve", "shelf.py", "--http", "127.0.0.1:0", "--workers", "2"]
     with running_program(command, tmp_path) as program:
         url = program.wait_for(r"Serving shelf at (\S+) with 2 workers")[1]
         async with asyncio.timeout(HANG_SECONDS):

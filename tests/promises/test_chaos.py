@@ -57,6 +57,7 @@ async def redeem(http: httpx2.AsyncClient, endpoint: str, token: str) -> dict[st
             return result
 
 
+@pytest.mark.deep
 async def test_ml_43_no_promise_is_lost_and_none_runs_twice_while_processes_are_killed():
     try:
         with run_topology(3, 2) as topology:

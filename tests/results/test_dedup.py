@@ -222,7 +222,7 @@ async def test_a_result_that_another_call_gave_comes_as_the_sentence(era):
 @pytest.mark.parametrize("off", ["the one that sent", "the one that sends"])
 async def test_a_tool_may_be_left_out(off):
     values = {"shelf": books(*range(30)), "search": books(3, 7, 90)}
-    server = DeltaServer("library", results=DEDUP_AND_DELTAS)
+    server = DeltaServer("library", results=DEDUP_AND_DELTAS, conversation="process")
     for name, who in (("shelf", "the one that sent"), ("search", "the one that sends")):
         add_book_tool(server, name, values, ResultPolicy(dedup=False) if who == off else None)
     async with era_client(server) as peer:
@@ -232,7 +232,7 @@ async def test_a_tool_may_be_left_out(off):
 
 async def test_a_tool_says_it_for_itself():
     values = {"shelf": books(*range(30)), "search": books(3, 7, 90), "plain": books(3, 7, 90)}
-    server = DeltaServer("library")
+    server = DeltaServer("library", conversation="process")
     for name in values:
         add_book_tool(server, name, values, DEDUP_AND_DELTAS if name != "plain" else None)
     async with era_client(server) as peer:
@@ -351,7 +351,7 @@ class Found(BaseModel):
 
 
 async def test_structured_content_is_never_shortened(era):
-    server = DeltaServer("library", results=DEDUP_AND_DELTAS)
+    server = DeltaServer("library", results=DEDUP_AND_DELTAS, conversation="process")
 
     def found(*numbers: int) -> Found:
         return Found(items=[Book(**{key: book(n)[key] for key in ("id", "title", "about")}) for n in numbers])

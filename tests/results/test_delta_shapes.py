@@ -265,7 +265,7 @@ def read_pages(tool: Tool, budget: int, **sizes: Any) -> list[Any]:
     size=st.integers(1, 100),
     says_size=st.booleans(),
 )
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(100))
 def test_all_pages_together_are_the_rows_whether_the_tool_pages_or_not(kind, count, size, says_size):
     rows = list(range(count))
     sizes = {"page_size": size} if says_size else {"default_size": size}

@@ -316,7 +316,7 @@ async def test_a_tools_own_budget_is_enough_for_continue_to_be_listed(era):
 async def test_continue_describes_how_it_is_called():
     async with era_client(serving(returns_rows, results=ResultPolicy(max_tokens=100))) as peer:
         schema = (await peer.tools())["continue"]["inputSchema"]
-        assert set(schema["properties"]) == {"handle", "offset", "path", "fields", "grep"}
+        assert set(schema["properties"]) == {"handle", "offset", "path", "fields", "grep", "since"}
         assert schema["required"] == ["handle"]
         assert count(json.dumps((await peer.tools())["continue"])) <= 200
 

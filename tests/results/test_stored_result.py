@@ -34,11 +34,11 @@ TINY: list[Any] = [[] for _ in range(200_000)]
 
 
 def test_views_are_accounted_and_few() -> None:
-    result = stored(TINY[:20_000])
+    result = stored(TINY[:10_000])
     assert result.view_bytes == 0
     for number in range(30):
         read(result, grep=f"\\[|{number}")
-        assert 0 < result.view_bytes < 40_000_000
+        assert 0 < result.view_bytes < 20_000_000
     assert len(result._selections) <= 8
 
 

@@ -168,7 +168,7 @@ async def test_in_redis_a_bucket_is_forgotten_once_it_is_full(medium, redis_url)
     from redis.asyncio import Redis
 
     store = medium.open()
-    await store.take_token("b", 20, 5)
+    await store.take_token("b", 2, 5)
     async with Redis.from_url(redis_url) as raw:
 
         async def is_empty() -> bool:

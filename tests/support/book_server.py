@@ -28,7 +28,7 @@ def books(*numbers: int) -> list[dict[str, Any]]:
 
 def book_server(values: dict[str, Any], policy: ResultPolicy | None = DEDUP_AND_DELTAS, **options: Any) -> DeltaServer:
     """A server with a tool for every value; what is in `values` when it is called is what it gives."""
-    server = DeltaServer("library", results=policy, **options)
+    server = DeltaServer("library", results=policy, **{"conversation": "process", **options})
     for name in values:
         add_book_tool(server, name, values)
     return server

@@ -23,15 +23,15 @@ from tests.support.result_readers import ProgramReader
 ROOT_PATTERN = re.compile(r"sha256:[0-9a-f]{64}")
 UNCHANGED = re.compile(
     r"Executed now: same ([\d,]+) (row|line|field|symbol)s?(?:, sent before)?; "
-    r'(?:full: )?(?:continue (\S+)|pack_root="")'
+    r'(?:full: )?(?:continue (\S+)|since="")'
 )
 UNCHANGED_AS = re.compile(r"Executed now: same ([\d,]+) (row|line|field|symbol)s? as ([0-9a-f]{4,12})")
 TERSE = re.compile(r"Executed now: same ([\d,]+) (row|line|field|symbol)s?(?:; (?:full: )?continue (\S+)| \((\S+)\))")
 """Where a great count leaves no room for more."""
 # What a delta's first line says is told apart here by either wording; one test below holds the wording promised.
-CHANGED = re.compile(r"Changed; (?:full: )?(?:continue (\S+)|pack_root=\"\")")
+CHANGED = re.compile(r"Changed; (?:full: )?(?:continue (\S+)|since=\"\")")
 CHANGED_SINCE = re.compile(r"Change[sd] since ([0-9a-f]{12}), now ([0-9a-f]{12}):")
-PACK_ROOT = re.compile(r"\[pack_root ([0-9a-f]{12})\]")
+HANDLE = re.compile(r"\[handle ([0-9A-Za-z]+)\.")
 UNCHANGED_TOKENS = 16
 
 
@@ -103,7 +103,8 @@ class ChangeReader:
             assert len(texts(result)) == 1 and pattern.fullmatch(first_text(result)), first_text(result)
             assert token_cost(result) <= UNCHANGED_TOKENS
             return base
-        head, _, body = first_text(result).partition("\n")
+        lengths = said.get("lengths")
+        head, _, body = first_text(result)[: lengths[0] if lengths else None].partition("\n")
         if root is None:
             assert CHANGED.fullmatch(head), head
         else:

@@ -28,7 +28,7 @@ def changing_server(
     value: Any, policy: ResultPolicy | None = DELTAS, **options: Any
 ) -> tuple[DeltaServer, ChangingValue]:
     """A server with the tool `get` under a policy, and `plain`, which never tells changes."""
-    server, current = DeltaServer("shop", **options), ChangingValue(value)
+    server, current = DeltaServer("shop", **{"conversation": "process", **options}), ChangingValue(value)
 
     @server.tool(results=policy or ResultPolicy(), annotations={"readOnlyHint": True})
     async def get(query: str = "", page: int = 0) -> Any:

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.nginx import nginx
-from tests.support.paths import PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.processes import free_port, wait_until_it_listens
 from tests.support.program import RunningProgram, running_program
 from tests.support.redis_server import redis_server
 
 REPLICAS = 3
-OPTIONS = ("--trusted-proxy", "127.0.0.1", "--workers", "2", "--no-worker", "--metrics", "--log-format", "json")
+OPTIONS = ("--trusted-proxy", "127.0.0.1", "--no-worker", "--metrics", "--log-format", "json")
+WORKERS = ("--workers", "2")
+"""With these a replica is three processes, two of which import the library by themselves."""
 
 
 @dataclass
@@ -52,24 +54,29 @@ def deployment(folder: Path, options: Sequence[str] = (), port: int | None = Non
     store, port = free_port(), port or free_port()
     ports = [free_port() for _ in range(REPLICAS)]
     with contextlib.ExitStack() as running:
+        (folder / "nginx").mkdir()
+        address = running.enter_context(nginx(folder / "nginx", ports, port))  # first, for it may not be installed
         (folder / "redis").mkdir()
         running.enter_context(redis_server(store, folder / "redis"))
         replicas = {}
         shared = ["--store", f"redis://127.0.0.1:{store}/0", "--state-key-file", str(keys)]
         (folder / "worker").mkdir()
-        command = [str(PROGRAM), "worker", str(ROOT / "deploy" / "server.py"), *shared]
+        command = [str(FORKED_PROGRAM), "worker", str(ROOT / "deploy" / "server.py"), *shared]
         running.enter_context(running_program(command, folder / "worker"))
         for replica in ports:
             place = folder / str(replica)
             place.mkdir()
-            command = [str(PROGRAM), "serve", str(ROOT / "deploy" / "server.py"), "--http", f"127.0.0.1:{replica}"]
+            command = [
+                str(FORKED_PROGRAM),
+                "serve",
+                str(ROOT / "deploy" / "server.py"),
+                "--http",
+                f"127.0.0.1:{replica}",
+            ]
             command += [*shared, *OPTIONS, *options]
             replicas[replica] = running.enter_context(running_program(command, place))
-        for replica, program in replicas.items():
-            wait_until_it_listens(program.process, replica)
-        place = folder / "nginx"
-        place.mkdir()
-        address = running.enter_context(nginx(place, ports, port))
-        yield Deployment(address, replicas, place / "access.log")
-        for program in replicas.values():  # all at once, for each takes its time
-            program.process.terminate()
+        for replica, running_replica in replicas.items():
+            wait_until_it_listens(running_replica.process, replica)
+        yield Deployment(address, replicas, folder / "nginx" / "access.log")
+        for running_replica in replicas.values():  # all at once, for each takes its time
+            running_replica.process.terminate()

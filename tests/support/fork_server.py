@@ -39,6 +39,8 @@ _IMPORTED = (
     "jsonschema_rs",
     "pydantic.dataclasses",
     "rapidfuzz",
+    "encodings.utf_16_be",
+    "rich.console",
     "rich.table",
     "uvicorn.loops.auto",
     "uvicorn.lifespan.off",
@@ -59,19 +61,40 @@ class Start(NamedTuple):
 
 
 class ForkedProcess:
-    """A process that the fork server has started."""
+    """A process that the fork server has started; it is used as a `subprocess.Popen` is."""
+
+    returncode: int | None = None
 
     def __init__(self, pid: int, ended: int) -> None:
         self.pid = pid
         self._ended = ended
 
-    def wait(self, seconds: float = HANG_SECONDS) -> int:
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._ended], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, timeout: float = HANG_SECONDS) -> int:
         """Returns the exit code, or minus the signal that ended the process; kills it where it does not end."""
+        if self.returncode is not None:
+            return self.returncode
         try:
-            if not select.select([self._ended], [], [], seconds)[0]:
+            if not select.select([self._ended], [], [], timeout)[0]:
                 os.kill(self.pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(str(self.pid), seconds)
-            return int(NUMBER.unpack(os.read(self._ended, NUMBER.size))[0])
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            self.returncode = int(NUMBER.unpack(os.read(self._ended, NUMBER.size))[0])
+            return self.returncode
         finally:
             os.close(self._ended)
 
@@ -108,6 +131,20 @@ def run_forked(start: Start, stdin: bytes = b"") -> "subprocess.CompletedProcess
         return subprocess.CompletedProcess(list(start.words), process.wait(), printed, said[0])
 
 
+def start_forked(start: Start, stderr: IO[bytes]) -> tuple[ForkedProcess, IO[bytes], IO[bytes]]:
+    """Starts a process with pipes; returns it, and the ends that are its input and its output."""
+    with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+        given, giver = os.pipe()
+        theirs.callback(os.close, given)
+        stdin = ours.enter_context(os.fdopen(giver, "wb"))
+        out, out_end = os.pipe()
+        theirs.callback(os.close, out_end)
+        stdout = ours.enter_context(os.fdopen(out, "rb"))
+        process = fork(start, given, out_end, stderr.fileno())
+        ours.pop_all()
+        return process, stdin, stdout
+
+
 def _pipe(streams: contextlib.ExitStack) -> tuple[IO[bytes], IO[bytes]]:
     reader, writer = os.pipe()
     return streams.enter_context(os.fdopen(reader, "rb")), streams.enter_context(os.fdopen(writer, "wb", 0))
@@ -132,7 +169,10 @@ def _write_program(path: Path, program: Path, place: str, start: str) -> None:
 
 @functools.cache
 def fork_server() -> socket.socket:
-    """Starts the fork server of this process, which ends with it, and makes FORKED_PROGRAM and FORKED_PYTHON."""
+    """Starts the fork server of this process, which ends with it, and makes FORKED_PROGRAM and FORKED_PYTHON.
+
+    Processes that fork from this one later use the same.
+    """
     folder = FORKED_PROGRAM.parent
     folder.mkdir(mode=0o700)
     place = str(folder / "socket")
@@ -152,7 +192,11 @@ def fork_server() -> socket.socket:
             stdin=subprocess.DEVNULL,
         )
 
+    owner = os.getpid()
+
     def end() -> None:
+        if os.getpid() != owner:
+            return  # a fork of the process of the tests, which uses the same server
         ours.close()
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
@@ -224,6 +268,8 @@ def _wait(pid: int, ended: int) -> None:
 
 
 def _main(forked_program: str, requests: socket.socket, programs: socket.socket) -> None:
+    import pydantic
+
     import deltamcp
     from deltamcp import tokens
     from deltamcp.cli import main
@@ -237,11 +283,14 @@ def _main(forked_program: str, requests: socket.socket, programs: socket.socket)
     for name in _IMPORTED:
         importlib.import_module(name)
     main.make_parser(main.VERBS)
-    tokens.count("é, é")  # makes the tokenizer's tables, for 100 ms; a single character does not
+    pydantic.TypeAdapter(int)  # looks for plugins among the installed packages
+    tokens.count("é, é xqzxqz")  # makes the tokenizer's tables, for 100 ms; the last is no token of a vocabulary
     gc.collect()
     gc.freeze()  # a search for garbage would copy what forked processes share
     start = _serve(requests, programs)
     sys.argv[:] = [start.program or str(PROGRAM), *start.words]
+    main_module = sys.modules["__main__"]  # which processes that `multiprocessing` spawns run first
+    main_module.__spec__, main_module.__file__ = None, sys.argv[0]
     sys.path[0] = str(Path(sys.argv[0]).parent)
     if start.bar_seconds is not None:
         output._DELAY_SECONDS = start.bar_seconds

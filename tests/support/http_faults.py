@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import socket
-import subprocess
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import MISBEHAVING_SERVER, PROGRAM
+from tests.support.fork_server import ForkedProcess, Start, fork
+from tests.support.paths import MISBEHAVING_SERVER
 from tests.support.processes import free_port, wait_until_it_listens
 from tests.support.watched_process import WatchedProcess
 
@@ -41,7 +41,7 @@ NUMBERS = itertools.count(1)
 class FaultServer(WatchedProcess):
     """One server process."""
 
-    process: "subprocess.Popen[bytes]"
+    process: ForkedProcess
     port: int
     trace: Path
     log: Path
@@ -60,9 +60,9 @@ def fault_server(place: Path, **limits: float) -> Iterator[FaultServer]:
     port = free_port()
     trace, log = place / "trace", place / "log"
     environment = {**os.environ, "FAULTS_TRACE": str(trace), "FAULTS_LIMITS": json.dumps(limits)}
-    command = [str(PROGRAM), "serve", str(MISBEHAVING_SERVER), "--http", f"127.0.0.1:{port}"]
-    with log.open("wb") as errors:
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
+    start = Start(["serve", str(MISBEHAVING_SERVER), "--http", f"127.0.0.1:{port}"], str(Path.cwd()), environment)
+    with log.open("wb") as errors, Path(os.devnull).open() as nothing:
+        process = fork(start, nothing.fileno(), errors.fileno(), errors.fileno())
     try:
         wait_until_it_listens(process, port)
         yield FaultServer(process, port, trace, log)

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Protocol
 
 import httpx2
 
@@ -47,7 +47,14 @@ def free_port() -> int:
             return port
 
 
-def wait_until_it_listens(process: "subprocess.Popen[Any]", port: int) -> None:
+class Process(Protocol):
+    """A process that a test has started."""
+
+    def poll(self) -> int | None:
+        """Returns its exit code, or None while it runs."""
+
+
+def wait_until_it_listens(process: Process, port: int) -> None:
     """Connects to a port of this machine again and again until a server process takes it; fails where it ends."""
     until = time.monotonic() + HANG_SECONDS
     while True:
@@ -59,7 +66,7 @@ def wait_until_it_listens(process: "subprocess.Popen[Any]", port: int) -> None:
         time.sleep(PAUSE_SECONDS)
 
 
-def wait_until_it_answers(process: "subprocess.Popen[Any]", url: str) -> None:
+def wait_until_it_answers(process: Process, url: str) -> None:
     """Asks a server process until it answers; fails where it ends or somebody else answers."""
     wait_until_it_listens(process, int(url.split(":")[2].partition("/")[0]))
     answer = httpx2.post(url, json=DISCOVER, headers=DISCOVER_HEADERS, trust_env=False, timeout=HANG_SECONDS)

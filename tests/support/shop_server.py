@@ -16,7 +16,9 @@ def order_rows(count: int) -> list[Row]:
 
 
 def shop_server(disclosure: Any = "meta") -> DeltaServer:
-    server = DeltaServer("shop", disclosure=disclosure, results=ResultPolicy(max_tokens=300, deltas=True))
+    server = DeltaServer(
+        "shop", disclosure=disclosure, results=ResultPolicy(max_tokens=300, deltas=True), conversation="process"
+    )
 
     @server.tool("orders_list", category="orders", action="list", annotations={"readOnlyHint": True})
     async def list_orders(count: int = 3) -> list[Row]:

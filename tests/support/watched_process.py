@@ -1,14 +1,15 @@
 """A server process, watched from outside."""
 
 import os
-import subprocess
 from pathlib import Path
+
+from tests.support.fork_server import ForkedProcess
 
 
 class WatchedProcess:
     """What its tools traced, what it logged, how much memory it takes."""
 
-    process: "subprocess.Popen[bytes]"
+    process: ForkedProcess
     trace: Path
     log: Path
 

@@ -57,7 +57,7 @@ def test_an_event_of_a_million_lines_takes_little_more_than_its_bytes():
     try:
         for _ in range(1000):
             assert list(reader.feed(b"data:\n" * 1000)) == []
-        for _ in range(100_000):
+        for _ in range(10_000):
             assert list(reader.feed(b"x")) == []
         held, _ = tracemalloc.get_traced_memory()
     finally:

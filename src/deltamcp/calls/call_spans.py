@@ -106,10 +106,10 @@ def _attributes(call: ObservedCall) -> dict[str, Any]:
         attributes["gen_ai.tool.name"] = call.name
     if call.headers:
         attributes |= {"network.transport": "tcp", "network.protocol.name": "http"}
-    conversation = terms.caller.conversation
-    if conversation is not None:
+    connection = terms.caller.connection
+    if connection is not None:
         # Whoever has a session id may use the session, so that a span has its hash.
-        attributes["mcp.session.id"] = hashlib.sha256(conversation.encode()).hexdigest()[:32]
+        attributes["mcp.session.id"] = hashlib.sha256(connection.encode()).hexdigest()[:32]
     return attributes
 
 

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from deltamcp.calls.consent import Consents
 from deltamcp.calls.failures import refuse_withheld
@@ -34,6 +34,7 @@ from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, HeldResults
 from deltamcp.delivery.delta_mcp_delivery import DeltaMcpDelivery
+from deltamcp.delivery.learned_shapes import LearnedShapes
 from deltamcp.delivery.mcp_delivery import McpDelivery, McpLiteDelivery
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.dialects import tasks
@@ -96,6 +97,7 @@ class Engine:
         search: OperationSearch,
         computations: Computations,
         cache_seconds: float,
+        conversation: Literal["process"] | None,
         store: SharedStore,
         state_keys: Sequence[bytes],
         rate_limits: RateLimits | None,
@@ -104,10 +106,12 @@ class Engine:
     ) -> None:
         """
         Args:
+            conversation: "process" if every connection and session is that of one conversation.
             promise_queue: Carries promised calls to workers; without one, every call runs while its client waits.
             pages: Pages of the server itself beside its HTTP endpoint, by their paths: each is made for an
                 `Authenticator`, or None, and is an ASGI application.
         """
+        self._conversation = conversation
         self.catalog = catalog
         self.info = info
         self.limits = limits
@@ -124,11 +128,12 @@ class Engine:
         self.stored_results = stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
         continuation = Continuation(stored, computations)
         changes = ChangeDelivery(stored, continuation, computations)
+        self.learned_shapes = LearnedShapes(computations)
         held = HeldResults()
         deliveries: dict[ResultShape, Delivery] = {
-            ResultShape.MCP: McpDelivery(continuation, changes, held),
+            ResultShape.MCP: McpDelivery(continuation, changes, self.learned_shapes, held),
             ResultShape.DELTA_MCP: DeltaMcpDelivery(stored, continuation, computations, held),
-            ResultShape.MCP_LITE: McpLiteDelivery(continuation, changes, held),
+            ResultShape.MCP_LITE: McpLiteDelivery(continuation, changes, self.learned_shapes, held),
         }
         state = RequestState(Seal(state_keys, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)
@@ -147,6 +152,7 @@ class Engine:
             search,
             continuation,
             changes,
+            self.learned_shapes,
             self._tool_calls,
             computations,
             lambda: self.promise_calls,
@@ -197,7 +203,7 @@ class Engine:
         self._tool_calls.report_savings()
 
     def identify(
-        self, principal: Principal, conversation: str | None = None, address: str = "", opener: str = ""
+        self, principal: Principal, connection: str | None = None, address: str = "", opener: str = ""
     ) -> Caller:
         """Returns the caller of a request, by its principal and the connection, session or address it came by.
 
@@ -206,12 +212,14 @@ class Engine:
         """
         if len(address) > _ADDRESS_CHARS:  # behind a proxy it may be any text
             address = hashlib.sha256(address.encode(errors="surrogatepass")).hexdigest()
+        conversation = connection if self._conversation == "process" else None
         if principal.key == ANONYMOUS.key or principal is LOCAL:
-            account = opener or (f"address {address}" if conversation is None else f"conversation {conversation}")
+            account = opener or (f"address {address}" if connection is None else f"connection {connection}")
             # Other processes that use the same store are the local principal too.
             shares = principal is not LOCAL or not self.store.private
-            return Caller(principal, conversation, shares, account)
-        return Caller(principal, conversation, False, f"principal {principal.key}")
+            return Caller(principal, connection, shares, account, conversation=conversation)
+        account = f"principal {principal.key}"
+        return Caller(principal, connection, False, account, conversation=conversation)
 
     def perform(
         self, ask: EngineAsk, terms: Terms, channel: Channel, request_id: RequestId

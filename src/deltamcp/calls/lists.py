@@ -6,7 +6,7 @@ from typing import Any, Literal
 from deltamcp.calls.failures import refuse_withheld
 from deltamcp.calls.observers import DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
-from deltamcp.calls.request_context import RequestContext, accept_root
+from deltamcp.calls.request_context import RequestContext, accept_since
 from deltamcp.calls.server_items import Capabilities
 from deltamcp.catalog.directory import NO_NOTICES
 from deltamcp.catalog.items.operation import Operation
@@ -111,7 +111,7 @@ class Lists:
         page = request.view.manifest(ask.cursor, request.terms.result_shape)
         if page is None:
             return _WRONG_CURSOR
-        root = await accept_root(request, self._changes)
+        root = await accept_since(request, self._changes)
         if isinstance(root, Failure):
             return root
         if root is None:

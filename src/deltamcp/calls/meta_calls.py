@@ -17,13 +17,14 @@ from deltamcp.catalog.meta_tools import RUNNING_META_TOOLS, MetaTool
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import ResultOverride
+from deltamcp.delivery.learned_shapes import LearnedShapes
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.delivery.stored_results import ResultOrigin
 from deltamcp.errors import MissingScopesError, ToolErrorCode, UsageError
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
 from deltamcp.results.notes import add_notes
-from deltamcp.results.policy import ROOT_KEY, RequestPolicy, parse_root, requested_policy, requested_root
+from deltamcp.results.policy import RequestPolicy, requested_policy, requested_since, take_since
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, Answer, CallTool, Outcome, ToolResult
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 _NO_POLICY = RequestPolicy()
-"""The policy of `execute` without fields and root; to check one takes 15 µs."""
+"""The policy of `execute` without fields, grep and since; to check one takes 15 µs."""
 
 
 class MetaCalls:
@@ -43,6 +44,7 @@ class MetaCalls:
         search: OperationSearch,
         continuation: Continuation,
         changes: ChangeDelivery,
+        shapes: LearnedShapes,
         tool_calls: ToolCalls,
         computations: Computations,
         promise_calls: "Callable[[], PromiseCalls | None]",
@@ -59,6 +61,7 @@ class MetaCalls:
         self._search = search
         self._continuation = continuation
         self._changes = changes
+        self._shapes = shapes
         self._tool_calls = tool_calls
         self._computations = computations
         self._promise_calls = promise_calls
@@ -91,7 +94,7 @@ class MetaCalls:
                 for _ in names:
                     await self._computations.take_turn(caller.account)  # an unknown name takes up to 15 ms
                     found.append(next(finding))
-                text = discovery.schemas_text(request.view, found, detail, notices)
+                text = discovery.schemas_text(request.view, found, detail, self._shapes.of(caller.principal), notices)
                 policy, origin = request.view.resolved_policy, _origin(meta, request)
                 return Answer(await self._continuation.first_reply(ResultData(text), policy, caller, origin))
             case MetaTool.CONTINUE:
@@ -102,17 +105,16 @@ class MetaCalls:
                 return await self._execute(meta, ask, request)
 
     async def _discover(self, arguments: dict[str, JSON], request: RequestContext) -> ToolResult:
-        """Lists or searches operations; a caller that sends the root of its last list gets the changes since then."""
-        caller, root = request.terms.caller, requested_root(request.terms.meta)
-        if ROOT_KEY in arguments:
-            arguments = dict(arguments)
-            sent_root = parse_root(arguments.pop(ROOT_KEY))
-            root = root if sent_root is None else sent_root
-        await self._changes.accept_root(root, caller)
-        policy = replace(request.view.resolved_policy, pack_root=root)
+        """Lists or searches operations; a caller that names its last list gets the changes since then."""
+        caller, arguments = request.terms.caller, dict(arguments)
+        since = take_since(arguments)
+        if since is None:
+            since = requested_since(request.terms.meta)
+        await self._changes.accept_since(since, caller)
+        policy = replace(request.view.resolved_policy, since=since)
         source = ResultData(await self._discovery_text(request, arguments))
         origin = _origin(MetaTool.DISCOVER, request)
-        if not policy.may_send_changes:
+        if not policy.deltas and since is None:
             return await self._continuation.first_reply(source, policy, caller, origin)
         given = {name: value for name, value in arguments.items() if value is not None and value != ""}
         call = CallKey(caller, call_digest([MetaTool.DISCOVER.value, given]), origin)
@@ -132,11 +134,12 @@ class MetaCalls:
         found = await self._search.find(view, discover.queries, limit, names, caller)
         found = {query: hits[discover.cursor :] for query, hits in found.items()}
         missing = self._search.missing_names(view, discover.queries)
-        return discovery.hits_text(view, found, discover, notices, missing)
+        shapes = self._shapes.of(request.terms.caller.principal)
+        return discovery.hits_text(view, found, discover, shapes, notices, missing)
 
     async def _execute(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
-            operation, params, query, root, repair = await self._parse_execute_arguments(ask.arguments, request)
+            operation, params, query, since, repair = await self._parse_execute_arguments(ask.arguments, request)
         except UsageError as error:
             self._tool_calls.observe_unknown(ask.arguments.get("operation"), request)
             if isinstance(error, UnknownOperationError):
@@ -156,8 +159,8 @@ class MetaCalls:
             twin = request.view.meta_tool_name(MetaTool.EXECUTE_DESTRUCTIVE)
             raise UsageError(f"{operation.id} is declared destructive; use {twin}.")
         note = f"({repair})" if repair else ""
-        asks = bool(query) or root is not None
-        policy = RequestPolicy(fields=query.fields, grep=query.grep, pack_root=root) if asks else _NO_POLICY
+        asks = bool(query) or since is not None
+        policy = RequestPolicy(fields=query.fields, grep=query.grep, since=since) if asks else _NO_POLICY
         override = ResultOverride(policy, note)
         call = CallTool(operation.id, params, ask.inputs, ask.promise)
         if operation.promise_policy != "never" and (promises := self._promise_calls()) is not None:

@@ -13,7 +13,7 @@ from deltamcp.context import Channel, InputPending, RequestProgress
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.dialects.questions import Question, list_questions, read_responses
 from deltamcp.errors import Fault, NeedsResource, UsageError
-from deltamcp.results.policy import requested_root
+from deltamcp.results.policy import requested_since
 from deltamcp.runtime.seal import Seal, SessionContext
 from deltamcp.values import (
     JSON,
@@ -202,14 +202,14 @@ class RequestContext(Struct):
     """What all contexts of the request share; None unless a function has a `Context`."""
 
 
-async def accept_root(request: RequestContext, changes: ChangeDelivery) -> str | Failure | None:
+async def accept_since(request: RequestContext, changes: ChangeDelivery) -> str | Failure | None:
     """Returns the root, in a request's `_meta`, of the answer that the client has; None if the request has no root.
 
     If the client sends a reset instead of a root, the server forgets what it has sent to the client.
     """
     try:
-        root = requested_root(request.terms.meta)
+        root = requested_since(request.terms.meta)
     except UsageError as error:
         return Failure(Fault.INVALID_PARAMS, str(error))
-    await changes.accept_root(root, request.terms.caller)
+    await changes.accept_since(root, request.terms.caller)
     return root

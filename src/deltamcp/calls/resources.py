@@ -8,7 +8,7 @@ import msgspec
 from deltamcp.calls.failures import log_failure, missing_scopes, refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
-from deltamcp.calls.request_context import RequestContext, accept_root
+from deltamcp.calls.request_context import RequestContext, accept_since
 from deltamcp.calls.server_items import Capabilities
 from deltamcp.catalog import discovery
 from deltamcp.catalog.items.prompt import Prompt
@@ -106,7 +106,7 @@ class Resources:
 
     async def read(self, ask: ReadResource, request: RequestContext) -> Outcome:
         """Reads the resource at a URI; a caller that sends the root of its last read gets the changes since then."""
-        root = await accept_root(request, self._changes)
+        root = await accept_since(request, self._changes)
         if isinstance(root, Failure):
             return root
         origin = ResultOrigin(ask.uri, request.view.scopes)

@@ -32,7 +32,7 @@ from deltamcp.delivery.delivery import (
     policy_for_call,
     reserve_note,
     take_query,
-    take_root,
+    take_since_argument,
 )
 from deltamcp.errors import (
     InputDeclinedError,
@@ -265,8 +265,8 @@ class ToolCalls:
             if policy is not None:
                 if override is None:
                     sent_arguments, policy = take_query(operation, policy, sent_arguments)
-                sent_arguments, policy = take_root(operation, policy, sent_arguments)
-                await self._changes.accept_root(policy.pack_root, terms.caller)
+                sent_arguments, policy = take_since_argument(operation, policy, sent_arguments)
+                await self._changes.accept_since(policy.since, terms.caller)
             sent_arguments, page = delivery.read_page(operation, sent_arguments, policy)
             undeclared = operation.undeclared_arguments(sent_arguments)
             arguments = operation.bind(sent_arguments)

@@ -13,6 +13,7 @@ from deltamcp.catalog.text.clean_text import json_text, visible_line
 from deltamcp.catalog.text.parameter_text import deepest_names, has_parameter, name_text
 from deltamcp.catalog.view import FoundOperation, View, did_you_mean
 from deltamcp.errors import UsageError
+from deltamcp.results.learned_shape import LearnedShape, learned_text
 from deltamcp.values import JSON
 from deltamcp.work import Work
 
@@ -29,6 +30,12 @@ _MAX_PATH_CHARS = 500
 """The characters of a name in which `get_schema` looks for an id and the path of a parameter."""
 HIT_TOKENS = 34
 """The budget of one hit, so that five hits stay under 200 tokens."""
+_SHAPE_TOKENS = 80
+"""What `get_schema` says of an operation's results."""
+_MIN_SHAPE_TOKENS = 10
+"""In less room a hit does not say what its operation returns."""
+_OBSERVED_TOKENS = 4
+NO_SHAPES: Mapping[str, LearnedShape] = MappingProxyType({})
 PAGE_TOKENS = 1000
 """The budget of one page of a listing."""
 
@@ -88,25 +95,28 @@ def hits_text(
     view: View,
     found: Mapping[str, Sequence[FoundOperation]],
     arguments: DiscoverArguments,
+    shapes: Mapping[str, LearnedShape] = NO_SHAPES,
     notices: ServerNotices = NO_NOTICES,
     missing: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Writes search hits: good ones a line each, weak ones by id only; several queries under a heading each.
 
     Args:
+        shapes: What operations were seen to return, by id; a hit that has room says it.
         found: The hits of each query from the cursor on; one more than `MAX_HITS` tells that there is a next page.
         notices: Of servers that cannot be used, those that the queries name or that have one of the hits come first.
         missing: The names in queries that no operation has, by query.
     """
     shown = (hit.operation.id for hits in found.values() for hit in hits[:MAX_HITS])
     about = {id_.partition(".")[0] for id_ in shown if "." in id_}.union(*map(notices.categories_in, found))
-    return "\n".join([*notices.lines(about), _hits_text(view, found, arguments, notices, missing)])
+    return "\n".join([*notices.lines(about), _hits_text(view, found, arguments, shapes, notices, missing)])
 
 
 def _hits_text(
     view: View,
     found: Mapping[str, Sequence[FoundOperation]],
     arguments: DiscoverArguments,
+    shapes: Mapping[str, LearnedShape],
     notices: ServerNotices,
     missing: Mapping[str, str],
 ) -> str:
@@ -119,7 +129,7 @@ def _hits_text(
             return "No more fit." if arguments.cursor else f"Nothing fits. {_other_words_hint(view)}"
         lines = [
             *_heading_lines(query, hits, arguments, notices, missing),
-            *_query_lines(view, hits, arguments, MAX_HITS, shown),
+            *_query_lines(view, hits, arguments, shapes, MAX_HITS, shown),
         ]
         hints = [*_run_hints(view, shown), *_omission_hint(view, lines)]
         return "\n".join([*lines, *hints, *([f"More: {cursor}."] if more else [])])
@@ -128,7 +138,7 @@ def _hits_text(
         heading = json_text(query[:MAX_HEADING_CHARS] + "…" * (len(query) > MAX_HEADING_CHARS))
         lines.append(f"{heading}:" if hits else f"{heading}: nothing fits.")
         lines += _heading_lines(query, hits, arguments, notices, missing)
-        lines += _query_lines(view, hits, arguments, MAX_SIGNATURES_EACH, shown)
+        lines += _query_lines(view, hits, arguments, shapes, MAX_SIGNATURES_EACH, shown)
     lines += [*_run_hints(view, shown), *_omission_hint(view, lines)]
     if not all(found.values()):
         lines.append(_other_words_hint(view))
@@ -159,6 +169,7 @@ def _query_lines(
     view: View,
     hits: Sequence[FoundOperation],
     arguments: DiscoverArguments,
+    shapes: Mapping[str, LearnedShape],
     max_lines: int,
     shown: dict[str, Operation],
 ) -> list[str]:
@@ -172,7 +183,7 @@ def _query_lines(
         named = [hit for hit in hits if hit not in described]
     for operation, _ in described:
         lines.append(
-            f"{operation.id} (above)" if operation.id in shown else _hit_line(view, operation, arguments.detail)
+            f"{operation.id} (above)" if operation.id in shown else _hit_line(view, operation, arguments.detail, shapes)
         )
         shown[operation.id] = operation
     if named:
@@ -180,7 +191,7 @@ def _query_lines(
     return lines
 
 
-def _hit_line(view: View, operation: Operation, detail: DetailLevel | None) -> str:
+def _hit_line(view: View, operation: Operation, detail: DetailLevel | None, shapes: Mapping[str, LearnedShape]) -> str:
     match detail:
         case DetailLevel.NAMES:
             return operation.id
@@ -188,7 +199,19 @@ def _hit_line(view: View, operation: Operation, detail: DetailLevel | None) -> s
             return tool_text.signature_with_notes(operation.tool, operation.id)
         case _:
             summary = view.directory.summary_of(operation)
-            return tool_text.signature_and_summary(operation.tool, operation.id, summary, HIT_TOKENS)
+            line = tool_text.signature_and_summary(operation.tool, operation.id, summary, HIT_TOKENS)
+            room = HIT_TOKENS - tokens.count(line)
+            returned = _returned_text(operation, shapes, room) if room >= _MIN_SHAPE_TOKENS else ""
+            return f"{line}; {returned}" if returned else line
+
+
+def _returned_text(operation: Operation, shapes: Mapping[str, LearnedShape], max_tokens: int) -> str:
+    """Says what an operation returns: what it declares, or else what it was seen to; empty if neither is known."""
+    if operation.output_schema is not None:
+        return tool_text.declared_result(operation.output_schema, max_tokens)
+    shape = shapes.get(operation.id)
+    text = "" if shape is None else learned_text(shape, max_tokens - _OBSERVED_TOKENS)
+    return f"observed: {text}" if text else ""
 
 
 def _run_hints(view: View, shown: Mapping[str, Operation]) -> list[str]:
@@ -329,9 +352,10 @@ def schemas_text(
     view: View,
     found: Iterable[RequestedSchema | str],
     detail: DetailLevel,
+    shapes: Mapping[str, LearnedShape] = NO_SHAPES,
     notices: ServerNotices = NO_NOTICES,
 ) -> str:
-    """Describes what `find_schemas` found.
+    """Describes what `find_schemas` found, and what the operations return.
 
     Raises:
         UsageError: there is no operation among it.
@@ -343,13 +367,17 @@ def schemas_text(
     told = {id_: notices.of(id_) for id_ in described if notices.of(id_)}
     if detail is DetailLevel.SCHEMA:
         details = [
-            {**operation_details(one.operation), **({"notice": line} if (line := told.get(one.operation.id)) else {})}
+            {
+                **operation_details(one.operation),
+                **_observation(one.operation, shapes),
+                **({"notice": line} if (line := told.get(one.operation.id)) else {}),
+            }
             if isinstance(one, RequestedSchema)
             else {"error": one}
             for one in found
         ]
         return json_text(details if len(details) > 1 else details[0])
-    texts = "\n\n".join(_schema_text(one, detail) if isinstance(one, RequestedSchema) else one for one in found)
+    texts = "\n\n".join(_schema_text(one, detail, shapes) if isinstance(one, RequestedSchema) else one for one in found)
     return "\n".join([texts, *dict.fromkeys(told.values()), *_run_hints(view, described)])
 
 
@@ -385,10 +413,18 @@ def _unknown_parameter_text(view: View, operation: Operation, path: str) -> str:
     return f"{operation.id} has no parameter {path[:200]!r}.{did_you_mean(suggested) or inside}"
 
 
-def _schema_text(requested: RequestedSchema, detail: DetailLevel) -> str:
+def _schema_text(requested: RequestedSchema, detail: DetailLevel, shapes: Mapping[str, LearnedShape]) -> str:
     operation = requested.operation
-    text = tool_text.full_text if detail is DetailLevel.FULL else tool_text.signature_with_notes
-    return text(operation.tool, operation.id, requested.path, operation.examples)
+    write = tool_text.full_text if detail is DetailLevel.FULL else tool_text.signature_with_notes
+    text = write(operation.tool, operation.id, requested.path, operation.examples)
+    returned = "" if requested.path else _returned_text(operation, shapes, _SHAPE_TOKENS)
+    return f"{text}\n{returned}" if returned else text
+
+
+def _observation(operation: Operation, shapes: Mapping[str, LearnedShape]) -> dict[str, JSON]:
+    """Returns what an operation that declares no output schema was seen to return, as a member beside its schema."""
+    text = "" if operation.output_schema is not None else _returned_text(operation, shapes, _SHAPE_TOKENS)
+    return {"observed": text.removeprefix("observed: ")} if text else {}
 
 
 def operation_details(operation: Operation) -> dict[str, JSON]:

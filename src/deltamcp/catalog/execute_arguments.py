@@ -3,7 +3,7 @@
 It repairs arguments only where a single interpretation fits the operation, and reports each repair.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from deltamcp.catalog.items.operation import Operation
@@ -12,7 +12,7 @@ from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 from deltamcp.catalog.text import tool_text
 from deltamcp.catalog.view import View
 from deltamcp.errors import UsageError
-from deltamcp.results.policy import ROOT_KEY, parse_root
+from deltamcp.results.policy import take_since
 from deltamcp.results.queries.query import Query, parse_query
 from deltamcp.values import JSON
 from deltamcp.wire.codecs import JSON_CODEC
@@ -37,8 +37,8 @@ class ExecuteArguments(NamedTuple):
     params: dict[str, JSON]
     query: Query
     """The parts of the result that the caller wants."""
-    held_root: str | None
-    """The root of the result that the caller already has, where it sends one."""
+    since: str | None
+    """The handle or root of the result that the caller already has, where it sends one."""
     repair: str
     """Sentences that report the repairs; empty where there were none."""
 
@@ -65,12 +65,18 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
     if operation is None:
         raise UnknownOperationError(name)
     query = _take_query(operation, remaining)
-    is_own_parameter = ROOT_KEY in operation.parameter_names and not operation.takes_root
-    held_root = None if is_own_parameter or ROOT_KEY not in remaining else parse_root(remaining.pop(ROOT_KEY))
+    since = take_since(remaining, _stray_names(operation, remaining.get("params")))
     params = _take_params(operation, remaining, repairs)
     if remaining:
         params = _add_stray_params(operation, remaining, params, repairs)
-    return ExecuteArguments(operation, params, query, held_root, " ".join(repairs))
+    return ExecuteArguments(operation, params, query, since, " ".join(repairs))
+
+
+def _stray_names(operation: Operation, params: JSON) -> Collection[str]:
+    """Returns the names of the operation's parameters that are not in `params`, and so may be out of their place."""
+    if operation.takes_since:
+        return ()
+    return operation.parameter_names - params.keys() if isinstance(params, dict) else operation.parameter_names
 
 
 def _take_query(operation: Operation, remaining: dict[str, JSON]) -> Query:

@@ -10,15 +10,10 @@ from typing import Any
 from deltamcp.catalog.directory import Directory
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.items.operation import Operation
-from deltamcp.results.policy import ROOT_KEY, ResolvedPolicy, size_hint
+from deltamcp.results.policy import SINCE_KEY, ResolvedPolicy, size_hint
 from deltamcp.results.reference import KEY as REFERENCE_KEY
 from deltamcp.values import JSON
 
-CHANGES_LEGEND = (
-    " Changes: k=v sets only k, no field built from it; -k gone; +row new, +3 at index 3; "
-    '"like x": x as it was before, but for what follows; ~"a">"b": a is now b.'
-)
-"""Explains the notation of changes; a model must have read it before a result comes as changes."""
 MAX_QUERIES = 10
 """Queries of one call of `discover`."""
 MAX_SCHEMAS = 10
@@ -52,11 +47,12 @@ class DetailLevel(enum.Enum):
     SCHEMA = "schema"
 
 
-_STRINGS_SCHEMA: Mapping[str, JSON] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-"""Two branches, not a list of types, which AutoGen 0.7 and DSPy 3.4 cannot read."""
+_STRINGS_SCHEMA: Mapping[str, JSON] = {"type": "array", "items": {"type": "string"}}
+"""A single text is taken too: to say so costs 10 tokens in each of two definitions, and no model asked."""
 _STRING_SCHEMA: Mapping[str, JSON] = {"type": "string"}
 _FIELDS_SCHEMA: Mapping[str, JSON] = {"type": "string", "description": "JMESPath: [?n>`9`].id, count_by(@,&k)"}
 """The examples have a filter and an aggregate: of "id,user.login" alone, models did not guess that there are any."""
+_SINCE_SCHEMA: Mapping[str, JSON] = {"type": "string", "description": "earlier handle: only changes"}
 _READ_ONLY_HINTS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 _ANNOTATIONS: Mapping[MetaTool, dict[str, JSON]] = {
     MetaTool.DISCOVER: _READ_ONLY_HINTS,
@@ -127,35 +123,30 @@ def _description(meta: MetaTool, policy: ResolvedPolicy, directory: Directory | 
             assert directory is not None, "discover needs a directory"
             content = directory.content_line(CONTENT_LINE_TOKENS)
             summary = f"{directory.size} operation{'s' * (directory.size != 1)}: {content}."
-            return (
-                f"{summary} Up to {MAX_QUERIES} queries (verb, object, service; not the user's words), "
-                "or a category; neither: overview."
-            )
+            return f"{summary} Queries: verb, object, service, not the user's words; or a category; neither: overview."
         case MetaTool.GET_SCHEMA:
-            return f'Parameters of up to {MAX_SCHEMAS} operations; "full": every word.'
+            return "Parameters of operations."
         case MetaTool.EXECUTE:
             return f'Run an operation; params may hold {{"{REFERENCE_KEY}":handle,"fields":...}}.'
         case MetaTool.QUERY:
-            return "Run one that discover says to run so."
+            return "Run a read-only one."
         case MetaTool.EXECUTE_DESTRUCTIVE:
             return "Run one that destroys."
         case MetaTool.CONTINUE:
-            changed, legend = (", or all of a changed one", CHANGES_LEGEND) if policy.deltas else ("", "")
             passed_on = "" if directory is not None else f' {{"{REFERENCE_KEY}":handle}} as an argument passes it on.'
-            return f"Read on in a cut result{changed}, or ask more of one.{passed_on}{legend}"
+            return f"Read on in a result, or ask more of one.{passed_on}"
 
 
 def _schema(meta: MetaTool, policy: ResolvedPolicy, is_beside_execute: bool) -> dict[str, JSON]:
-    root: dict[str, JSON] = {ROOT_KEY: _STRING_SCHEMA} if policy.deltas else {}
+    since: dict[str, JSON] = {} if policy.deltas is False else {SINCE_KEY: _STRING_SCHEMA}
     match meta:
         case MetaTool.DISCOVER:
             return _object_schema(
                 {
                     "query": _STRINGS_SCHEMA,
                     "category": {"type": "string"},
-                    "detail": {"enum": [DetailLevel.NAMES.value, DetailLevel.BRIEF.value, DetailLevel.FULL.value]},
                     "cursor": {"type": "string"},
-                    **root,
+                    **(since if policy.deltas else {}),
                 }
             )
         case MetaTool.GET_SCHEMA:
@@ -164,20 +155,20 @@ def _schema(meta: MetaTool, policy: ResolvedPolicy, is_beside_execute: bool) -> 
                     "operation": _STRINGS_SCHEMA,
                     "detail": {"enum": [DetailLevel.FULL.value, DetailLevel.SCHEMA.value]},
                 },
-                "operation",
             )
         case MetaTool.EXECUTE | MetaTool.QUERY | MetaTool.EXECUTE_DESTRUCTIVE:
             # Said once: models take what one of these tools says of an argument for all of them.
             fields = _FIELDS_SCHEMA if meta is MetaTool.EXECUTE else _STRING_SCHEMA
+            if since and meta is MetaTool.EXECUTE:
+                since = {SINCE_KEY: _SINCE_SCHEMA}
             return _object_schema(
                 {
                     "operation": _STRING_SCHEMA,
                     "params": {"type": "object"},
                     "fields": fields,
                     "grep": _STRING_SCHEMA,
-                    **root,
+                    **since,
                 },
-                "operation",
             )
         case MetaTool.CONTINUE:
             # Beside the other meta-tools `execute` says what fields are.
@@ -188,6 +179,7 @@ def _schema(meta: MetaTool, policy: ResolvedPolicy, is_beside_execute: bool) -> 
                     "path": {"type": "string"},
                     "fields": _STRING_SCHEMA if is_beside_execute else _FIELDS_SCHEMA,
                     "grep": {"type": "string"},
+                    **since,
                 },
                 "handle",
             )

@@ -210,7 +210,14 @@ class DeltaClient:
         return await self.describe()
 
     async def call(
-        self, name: str, /, *, fields: JSON | UnsetType = UNSET, grep: JSON | UnsetType = UNSET, **arguments: JSON
+        self,
+        name: str,
+        /,
+        *,
+        fields: JSON | UnsetType = UNSET,
+        grep: JSON | UnsetType = UNSET,
+        since: JSON | UnsetType = UNSET,
+        **arguments: JSON,
     ) -> JSON:
         """Calls a tool and returns its result as a value, or what `fields` and `grep` select of it.
 
@@ -218,6 +225,8 @@ class DeltaClient:
             fields: dotted paths, or a JMESPath expression. It is an argument of the tool, if that has one of this name.
             grep: a regular expression; the value is the lines that match, the rows by their index, or the members. It
                 is an argument of the tool, if that has one of this name.
+            since: the handle of an earlier result of the tool, so that the server need not send what is the same. It is
+                an argument of the tool, if that has one of this name.
 
         The value is complete: if the server sent only a part of a large result, the client reads the rest. Servers of
         the original Delta-MCP store nothing, and run the tool again for every page. Of their paged results, the value
@@ -233,11 +242,12 @@ class DeltaClient:
             ConnectionLostError: the connection broke; the text says whether the tool may have run.
             DeadlineError: the server did not answer in time.
         """
-        given = {key: value for key, value in (("fields", fields), ("grep", grep)) if value is not UNSET}
+        options = (("fields", fields), ("grep", grep), ("since", since))
+        given = {key: value for key, value in options if value is not UNSET}
         own = await self._calls.own_arguments(name, given) if given else {}
         query: Any = {key: value for key, value in given.items() if key not in own and value is not None}
-        if not query:
-            return await self._pages.value(name, await self.call_tool(name, {**arguments, **own}))
+        if query.keys() <= {"since"}:
+            return await self._pages.value(name, await self.call_tool(name, {**arguments, **own}, **query))
         selected = await self.call_tool(name, {**arguments, **own}, want=_ALL_OF_IT, **query)
         if selected.is_error:
             raise call_failed_error(name, selected)
@@ -253,6 +263,7 @@ class DeltaClient:
         want: ResultPolicy | None = None,
         fields: list[str] | str | None = None,
         grep: str | None = None,
+        since: str | None = None,
         timeout: float | None = None,
         progress: OnProgress | None = None,
     ) -> Reply:
@@ -263,14 +274,17 @@ class DeltaClient:
                 applies them itself.
             fields: what to select of the result, as in `call`; never an argument of the tool.
             grep: the same.
+            since: the handle of an earlier result of the tool. The text of the reply is what changed since then, if
+                that is shorter; its value is the whole. With `""` the server sends all, and stores it for the next
+                call.
             timeout: seconds to wait for the answer; the client's `timeout` unless given.
             progress: called with the server's progress notifications.
 
         Raises:
             ArgumentsError, PeerError, ConnectionLostError, DeadlineError: as in `call`.
         """
-        if fields is not None or grep is not None:
-            want = _selecting(want, fields, grep)
+        if fields is not None or grep is not None or since is not None:
+            want = _selecting(want, fields, grep, since)
         definition, checked = await self._calls.check_arguments(name, dict(arguments or {}))
         return await self._calls.send(name, checked, definition, want, timeout, progress)
 
@@ -466,18 +480,24 @@ class DeltaClient:
             return vars(GatewayClient)[name].__get__(self, type(self))
 
 
-def _selecting(want: ResultPolicy | None, fields: JSON, grep: JSON) -> ResultPolicy:
-    """Returns a policy with a query.
+def _selecting(want: ResultPolicy | None, fields: JSON, grep: JSON, since: JSON) -> ResultPolicy:
+    """Returns a policy with a query, and with what the caller has.
 
     Raises:
-        ArgumentsError: the query cannot be read.
+        ArgumentsError: they cannot be read.
     """
+    if since is not None and not isinstance(since, str):
+        raise ArgumentsError("since is the handle of a result, a text.")
     try:
         query = parse_query(fields, grep)
     except UsageError as error:
         raise ArgumentsError(str(error)) from None
     limits = {name: getattr(want, name) for name in ResultPolicy.__struct_fields__} if want is not None else {}
-    chosen = {name: value for name, value in (("fields", query.fields), ("grep", query.grep)) if value is not None}
+    chosen = {
+        name: value
+        for name, value in (("fields", query.fields), ("grep", query.grep), ("since", since))
+        if value is not None
+    }
     return RequestPolicy(**{**limits, **chosen})
 
 

@@ -112,9 +112,12 @@ class Reply:
 
     @property
     def handle(self) -> str | None:
-        """The handle to read the rest of the result by; None if the reply shows all of it."""
+        """The handle under which the server keeps the result: to read on in it, or to ask what changed since.
+
+        None if the server keeps nothing, as of a small result that the reply shows whole.
+        """
         handle = self.delta_meta.get("handle")
-        return handle if isinstance(handle, str) and self.is_part else None
+        return handle if isinstance(handle, str) else None
 
     @property
     def is_part(self) -> bool:

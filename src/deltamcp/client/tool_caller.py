@@ -356,7 +356,7 @@ class ToolCaller:
     def _request_meta(self, want: ResultPolicy | None, call_key: str) -> dict[str, JSON]:
         meta: dict[str, JSON] = dict(self._notifications.log_level_meta)
         policy: dict[str, JSON] = {} if want is None else msgspec.to_builtins(want)
-        if call_key and "pack_root" not in policy:
+        if call_key and policy.keys().isdisjoint(("since", "pack_root")):
             policy = {**policy, "pack_root": self._result_cache.root_for(call_key) or ""}
         if policy:
             meta[META_KEY] = policy

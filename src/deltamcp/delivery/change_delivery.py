@@ -9,11 +9,12 @@ from typing import Literal, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from deltamcp import tokens
+from deltamcp.catalog.text.clean_text import value_excerpt
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, LastSent, RowLocation, SentResults, SharedReplies
 from deltamcp.delivery.stored_results import UNSCOPED, ResultRoot, StoredResults
 from deltamcp.deltas.root import ALGORITHM, root_digits
-from deltamcp.errors import UsageError
+from deltamcp.errors import MissingScopesError, UsageError
 from deltamcp.results import changes
 from deltamcp.results.changes import (
     MAX_DELTA_SHARE,
@@ -24,19 +25,22 @@ from deltamcp.results.changes import (
     SentBefore,
 )
 from deltamcp.results.content import ResultData, json_or_text
-from deltamcp.results.notes import Handle, add_notes
+from deltamcp.results.encode import legend_of
+from deltamcp.results.notes import Handle, add_notes, whole_note
 from deltamcp.results.policy import META_KEY, RESET, ResolvedPolicy
-from deltamcp.results.shown_result import ShownResult, select
+from deltamcp.results.shown_result import PREVIEW_TOKENS, ShownResult, select
 from deltamcp.results.stored_result import StoredHeader, StoredResult
+from deltamcp.results.window import without_words
 from deltamcp.runtime.threads import Computations
+from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Caller, Contents, Manifest, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work
 
 _MAX_BYTES_PER_TOKEN = 400
 """The most bytes of a result that one token stands for; it tells that a text is cheap without counting the result."""
-_ROOT_NOTE_BYTES = 300
-"""Results above this size get a note with their root, for a caller that may send the root back."""
+_NAMED_ABOVE_BYTES = 300
+"""Whole results above this size say their handle, for a caller that may ask what changed since."""
 _NO_BUDGET = 1 << 40
 _MAX_RESULTS_OF_ROWS = 64
 """The number of earlier results to whose rows one result may refer; each of them is looked up in the store."""
@@ -60,19 +64,30 @@ class _Pending(NamedTuple):
     """The result with only the requested fields."""
     result: ComparableResult
     before: SentBefore | None
+    told: frozenset[str]
+    """The words on forms of results that the conversation was told."""
 
     def is_cheaper(self, text: str, share: float, work: Work) -> bool:
         """Whether a text costs less than a share of the whole result, and fits the budget."""
         policy = self.policy
         policy.budget.spend_count(text, work)
         cost = tokens.count(text, policy.model)
-        if cost > policy.max_tokens:
+        if cost > (min(policy.max_tokens, PREVIEW_TOKENS) if policy.preview_above else policy.max_tokens):
             return False
         if cost < share * min(len(self.shown) // _MAX_BYTES_PER_TOKEN, policy.max_tokens):
             return True
         whole = ShownResult(self.shown, policy).whole_window(work)
-        full = policy.max_tokens if whole is None else tokens.count("\n".join(whole.texts), policy.model)
-        return cost < share * full
+        if whole is None:
+            return cost < share * policy.max_tokens
+        return cost < share * tokens.count("\n".join(without_words(whole, self.told).texts), policy.model)
+
+
+class _Base(NamedTuple):
+    """An earlier result, of which a reply may give the changes."""
+
+    sent: LastSent
+    handle: Handle
+    stored: StoredResult
 
 
 class ChangeDelivery:
@@ -85,9 +100,11 @@ class ChangeDelivery:
         self._sent = SentResults(stored.idle_seconds)
         self._shared_replies = SharedReplies(stored)
 
-    async def accept_root(self, requested_root: str | None, caller: Caller) -> None:
+    async def accept_since(self, since: str | None, caller: Caller) -> None:
         """Forgets what the server has sent to the caller, if the caller sends a reset because it lost everything."""
-        if requested_root == RESET:
+        if since in ("", RESET):
+            self._continuation.told.forget(caller)
+        if since == RESET:
             await self._sent.reset(CallKey(caller, "", UNSCOPED))
             if caller.moves:
                 await self._shared_replies.reset(caller)
@@ -98,7 +115,7 @@ class ChangeDelivery:
         if comparison is None:
             return await self._continuation.first_reply(source, policy, call.caller, call.origin)
         shown, result = comparison
-        if policy.may_send_changes and call.caller.stays:
+        if call.caller.stays:
             # Two concurrent replies must neither be changes of one result, nor refer to each other's rows, nor assign
             # the same symbol ids.
             async with self._sent.lock(call):
@@ -114,16 +131,18 @@ class ChangeDelivery:
         call: CallKey,
         since: float,
     ) -> ToolResult:
-        overtaken = await self._is_overtaken(policy, call, since)
-        pending = _Pending(call, policy, source, shown, result, await self._sent_before(result, policy, call))
-        base = None if overtaken and policy.pack_root is None else await self._base(policy, call)
+        before = await self._sent_before(result, policy, call)
+        pending = _Pending(call, policy, source, shown, result, before, self._continuation.told.of(call.caller))
+        base = await self._find_base(pending, since)
         if base is None:
             return await self._sent_by_another_call(pending) or await self._reply_whole(pending)
+        if isinstance(base, str):
+            return await self._reply_whole(pending, base)
         sent, handle, stored = base
         if sent.root == result.root or await self._is_equivalent(pending, stored):
             return await self._reply_unchanged(pending, handle, sent) or await self._reply_whole(pending)
         delta_reply = await self._reply_delta(pending, sent, stored) if sent.deltas < REANCHOR_AFTER_DELTAS else None
-        return delta_reply or await self._reply_whole(pending)
+        return delta_reply or await self._reply_whole(pending, _more_changed(pending, handle))
 
     async def _is_equivalent(self, pending: _Pending, stored: StoredResult) -> bool:
         """Whether the result differs from a stored one only in what the policy declares volatile."""
@@ -131,7 +150,7 @@ class ChangeDelivery:
             return False
 
         def compare(work: Work) -> bool:
-            return pending.result.is_equivalent(stored.shown_value(work), pending.policy, work)
+            return pending.result.is_equivalent(stored.selected_value(pending.policy, work), pending.policy, work)
 
         return bool(await self._compute(pending.call, compare))
 
@@ -142,36 +161,36 @@ class ChangeDelivery:
         except UsageError:
             return None
 
-    async def deliver_contents(self, read: Contents, call: CallKey, requested_root: str) -> Contents:
+    async def deliver_contents(self, read: Contents, call: CallKey, since: str) -> Contents:
         """Returns a resource's contents, or their changes, for a caller that sent the root of its last read."""
         if len(read.items) != 1 or not isinstance(item := read.items[0], TextResource):
             return read
         whole = item.text
         data = await self._compute(call, lambda work: json_or_text(whole, work))
-        text, meta = await self._change_text(whole if data is None else data, call, requested_root)
+        text, meta = await self._change_text(whole if data is None else data, call, since)
         if text is not None:
             item = TextResource(item.uri, text, "text/plain", item.meta)
         return replace(read, items=[item], meta={**(read.meta or {}), META_KEY: meta})
 
-    async def deliver_manifest(self, page: Manifest, call: CallKey, requested_root: str) -> Manifest:
+    async def deliver_manifest(self, page: Manifest, call: CallKey, since: str) -> Manifest:
         """Returns a page of the manifest for a caller that sent the root of its last one.
 
         Changes are a text in `_meta`; `entries` is then empty.
         """
-        text, meta = await self._change_text(jsonrpc.encode(page.entries), call, requested_root)
+        text, meta = await self._change_text(jsonrpc.encode(page.entries), call, since)
         if text is None:
             return replace(page, meta={META_KEY: meta})
         return replace(page, entries=[], meta={META_KEY: {**meta, "text": text}})
 
-    async def _change_text(
-        self, data: str | bytes, call: CallKey, requested_root: str
-    ) -> tuple[str | None, dict[str, JSON]]:
+    async def _change_text(self, data: str | bytes, call: CallKey, since: str) -> tuple[str | None, dict[str, JSON]]:
         """Returns the text of the changes, None if the whole must be sent; and the `_meta` of the reply."""
-        policy = ResolvedPolicy(max_tokens=_NO_BUDGET, tables=False, pack_root=requested_root)
+        policy = ResolvedPolicy(max_tokens=_NO_BUDGET, tables=False, since=since)
         reply = await self.deliver(ResultData(data), policy, call, time.monotonic())
         meta = (reply.meta or {})[META_KEY]
-        text = next(iter(reply.content))
-        return (text.text if meta["outcome"] != "full" and isinstance(text, Text) else None), meta
+        block = next(iter(reply.content))
+        if meta["outcome"] == "full" or not isinstance(block, Text):
+            return None, meta
+        return block.text[: meta.get("lengths", [None])[0]], {key: meta[key] for key in meta if key != "lengths"}
 
     async def _sent_before(self, result: ComparableResult, policy: ResolvedPolicy, call: CallKey) -> SentBefore | None:
         """Returns the rows of this result that the caller has, as far as the results they came in are still stored."""
@@ -195,32 +214,53 @@ class ChangeDelivery:
         }
         return SentBefore(rows, self._sent.sent_symbols(call), policy.dedup == "deltas", places)
 
-    async def _base(self, policy: ResolvedPolicy, call: CallKey) -> tuple[LastSent, Handle, StoredResult] | None:
-        """Returns the base of a delta: the result that the caller names or was last sent; None if it is not stored."""
-        if policy.deltas is False or (not policy.deltas and policy.pack_root is None):
+    async def _find_base(self, pending: _Pending, began: float) -> _Base | str | None:
+        """Returns what the reply may give the changes of: the result that the caller names, or was last sent.
+
+        It returns a sentence if the caller names one that cannot be a base, and None where there is none. `began` is
+        when the call did: to what was sent since then its client may not have listened.
+        """
+        policy, call = pending.policy, pending.call
+        if policy.deltas is False:
+            return None
+        if policy.since is not None:
+            return await self._named_base(pending, policy.since) if policy.since not in ("", RESET) else None
+        if not call.caller.is_remembered or await self._is_overtaken(call, began):
             return None
         sent = await self._last_sent(call)
-        if policy.pack_root is None:
-            found = (
-                None
-                if sent is None
-                else await self._stored.find_by_root(ResultRoot(sent.root, call.digest), call.caller)
-            )
-            return None if sent is None or found is None else (sent, *found)
-        digits = root_digits(policy.pack_root)
+        found = (
+            None if sent is None else await self._stored.find_by_root(ResultRoot(sent.root, call.digest), call.caller)
+        )
+        return None if sent is None or found is None else _Base(sent, *found)
+
+    async def _named_base(self, pending: _Pending, since: str) -> _Base | str:
+        call, name = pending.call, since.strip()
+        digits = root_digits(name)
         found = None
         if digits is not None:
             found = await self._stored.find_by_root(ResultRoot(digits, call.digest), call.caller)
         if found is None:
-            return None
-        base = found[1]
-        return (
-            sent if sent is not None and sent.root == base.root else LastSent(base.root, base.deltas, base.is_part)
-        ), *found
+            try:
+                found = self._stored.handle(name), await self._stored.open(name, call.caller)
+            except (UsageError, MissingScopesError, StoreError):
+                return f"Nothing is kept under {value_excerpt(name)} any more, so this is all. "
+        handle, stored = found
+        if stored.origin != call.origin.name:
+            return f"{name} is a result of another operation, so this is all. "
+
+        def root_of_base(work: Work) -> str:
+            return stored.root_for(pending.policy) or pending.result.root_of_base(
+                stored.selected_value(pending.policy, work), work
+            )
+
+        root = await self._compute(call, root_of_base)
+        if not root:
+            return f"{name} cannot be compared with this, so this is all. "
+        return _Base(LastSent(root, stored.deltas, stored.is_part), handle, stored)
 
     async def _sent_by_another_call(self, pending: _Pending) -> ToolResult | None:
         """Returns the reply if the caller has this result from another call; None if not, or if it sent a root."""
-        if pending.before is None or pending.policy.pack_root is not None:
+        if pending.before is None or pending.policy.since is not None:
             return None
         name = pending.before.row_locations.get(pending.result.root)
         if name is None:
@@ -241,18 +281,27 @@ class ChangeDelivery:
         return _reply(text, "unchanged", (sent.root, sent.root), handle)
 
     async def _reply_delta(self, pending: _Pending, sent: LastSent, base: StoredResult) -> ToolResult | None:
+        if sent.is_part and pending.policy.since is None:
+            return None  # the model has no whole to which the changes apply
         roots = (sent.root, pending.result.root)
         delta = await self._make_delta(pending, base, roots, sent.is_part)
         handle = None if delta is None else await self._store(pending, sent)
         if delta is None or handle is None:
             return None
-        text = changes.changed_text(
-            delta.text, PathToWhole(handle, pending.call.is_safe), roots, pending.policy.pack_root
-        )
-        if not await self._compute(pending.call, lambda work: pending.is_cheaper(text, MAX_DELTA_SHARE, work)):
+        text = changes.changed_text(delta.text, PathToWhole(handle, pending.call.is_safe), roots, pending.policy.since)
+        words = changes.delta_words(delta.text)
+        untold = [word for word in words if word not in pending.told]
+        note = f"[{changes.words_sentence(untold)[:-1]}]" if untold else ""
+        explained = f"{text}\n{note}" if note else text
+        if not await self._compute(
+            pending.call,
+            lambda work: pending.is_cheaper(text, MAX_DELTA_SHARE, work) and pending.is_cheaper(explained, 1.0, work),
+        ):
             return None
         await self._record(pending, handle, sent.deltas + 1, delta, sent.is_part)
-        return _reply(text, "delta", roots, handle, references=delta.references)
+        self._continuation.told.add(pending.call.caller, words)
+        reply = _reply(text, "delta", roots, handle, references=delta.references)
+        return add_notes(reply, [note] if note else [])
 
     async def _make_delta(
         self, pending: _Pending, base: StoredResult, roots: tuple[str, str], is_part: bool
@@ -260,7 +309,7 @@ class ChangeDelivery:
         """Returns the changes; None if the comparison fails: the function has run, so its result is sent whole."""
 
         def make(work: Work) -> ChangeText | None:
-            value = base.shown_value(work)
+            value = base.selected_value(pending.policy, work)
             return pending.result.changes_since(value, roots, pending.policy, pending.before, is_part, work)
 
         try:
@@ -269,12 +318,13 @@ class ChangeDelivery:
             logger.exception("a delta of a result could not be made")
             return None
 
-    async def _reply_whole(self, pending: _Pending) -> ToolResult:
-        return await self._reply_with_references(pending) or await self._reply_in_full(pending)
+    async def _reply_whole(self, pending: _Pending, reason: str = "") -> ToolResult:
+        """Returns the whole result; `reason` is a sentence that says why the changes alone would not do."""
+        return await self._reply_with_references(pending, reason) or await self._reply_in_full(pending, reason)
 
-    async def _reply_with_references(self, pending: _Pending) -> ToolResult | None:
+    async def _reply_with_references(self, pending: _Pending, reason: str) -> ToolResult | None:
         before = pending.before
-        if before is not None and pending.policy.pack_root is not None:
+        if before is not None and pending.policy.since is not None:
             # A caller that gets the whole result because of its root may have no other results either.
             before = before.after_reset
         if before is None:
@@ -286,7 +336,9 @@ class ChangeDelivery:
             if brief is None:
                 return None
             share = 1.0 if brief.session is None else _MAX_SESSION_SHARE
-            return brief if pending.is_cheaper(brief.text_with_note, share, work) else None
+            untold = [word for word in brief.words if word not in pending.told]
+            explained = f"{brief.text_with_note}\n[{legend_of(untold)}]" if untold else brief.text_with_note
+            return brief if pending.is_cheaper(explained, share, work) else None
 
         brief = await self._compute(pending.call, refer)
         if brief is None:
@@ -296,22 +348,24 @@ class ChangeDelivery:
             return None
         await self._record(pending, handle, 0, brief)
         reply = _reply(brief.text, "full", (None, pending.result.root), handle, brief.form, brief.references)
-        return add_notes(reply, [brief.note] if brief.note else [])
+        named = whole_note(handle.name, reason).sentence if pending.policy.since is not None else ""
+        legend = legend_of([word for word in brief.words if word not in pending.told])
+        self._continuation.told.add(pending.call.caller, brief.words)
+        return add_notes(reply, [note for note in (brief.note, named, f"[{legend}]" if legend else "") if note])
 
-    async def _reply_in_full(self, pending: _Pending) -> ToolResult:
+    async def _reply_in_full(self, pending: _Pending, reason: str) -> ToolResult:
         policy, call, result = pending.policy, pending.call, pending.result
-        may_return = not call.caller.is_remembered and len(pending.shown) > _ROOT_NOTE_BYTES
-        note = changes.root_note(result.root) if policy.pack_root is not None or may_return else ""
-        budget = policy.max_tokens - tokens.count(note, policy.model) - 1 if note else policy.max_tokens
-        policy = replace(policy, max_tokens=budget)
+        named_above = 0 if policy.since is not None else None if call.caller.is_remembered else _NAMED_ABOVE_BYTES
         result_root = ResultRoot(result.root, call.digest, pending.shown is not pending.source.data)
-        reply = await self._continuation.first_reply(pending.source, policy, call.caller, call.origin, root=result_root)
+        reply = await self._continuation.first_reply(
+            pending.source, policy, call.caller, call.origin, None, result_root, named_above, reason
+        )
         meta = (reply.meta or {}).get(META_KEY, {})
         if "handle" in meta:
-            await self._record(pending, self._stored.handle(meta["handle"]), 0, ChangeText(""), "unit" in meta)
+            is_part = meta.get("unit", "whole") != "whole" or "cuts" in meta
+            await self._record(pending, self._stored.handle(meta["handle"]), 0, ChangeText(""), is_part)
         meta = {**meta, "outcome": "full", "root": ALGORITHM + result.root}
-        reply = replace(reply, meta={**(reply.meta or {}), META_KEY: meta})
-        return add_notes(reply, [note] if note else [])
+        return replace(reply, meta={**(reply.meta or {}), META_KEY: meta})
 
     async def _store(self, pending: _Pending, sent: LastSent | None = None) -> Handle | None:
         """Stores the result, as the next delta after `sent` or as the first of a new series."""
@@ -329,10 +383,10 @@ class ChangeDelivery:
     async def _last_sent(self, call: CallKey) -> LastSent | None:
         return await self._shared_replies.last_sent(call) if call.caller.moves else self._sent.last_sent(call)
 
-    async def _is_overtaken(self, policy: ResolvedPolicy, call: CallKey, since: float) -> bool:
+    async def _is_overtaken(self, call: CallKey, began: float) -> bool:
         if call.caller.moves:
-            return bool(policy.deltas) and await self._shared_replies.is_overtaken(call, since)
-        return self._sent.is_overtaken(call, since)
+            return await self._shared_replies.is_overtaken(call, began)
+        return self._sent.is_overtaken(call, began)
 
     async def _record_reply(self, call: CallKey, result: LastSent) -> None:
         if call.caller.moves:
@@ -369,6 +423,13 @@ def _comparison(source: ResultData, policy: ResolvedPolicy, work: Work) -> tuple
         return None
     shown = selected.data
     return shown, changes.comparable(shown, source.value if shown is source.data else None, policy, work)
+
+
+def _more_changed(pending: _Pending, base: Handle) -> str:
+    """Returns a sentence on how to read changes that cost more than a preview; empty where they need not be read so."""
+    if pending.policy.since is None or not pending.policy.preview_above:
+        return ""
+    return f'{base.continue_tool}(since="{base.name}") has what changed. '
 
 
 def _reply(

@@ -10,19 +10,20 @@ from urllib.parse import unquote
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from deltamcp.delivery.sent_results import ToldWords
 from deltamcp.delivery.stored_results import ResultOrigin, ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference
 from deltamcp.results.budget import DEFAULT_MAX_TOKENS
 from deltamcp.results.content import ResultData, is_self_describing, single_data
 from deltamcp.results.document import RawJSON, find_rows
-from deltamcp.results.notes import MIN_HINT_TOKENS, Handle, PlainNote, add_notes
+from deltamcp.results.notes import MIN_HINT_TOKENS, Handle, add_notes, whole_note
 from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
 from deltamcp.results.queries.query import Query, run_query
 from deltamcp.results.shown_result import ShownResult, is_linked, select
 from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
 from deltamcp.results.value_shape import page_sentence
-from deltamcp.results.window import Window
+from deltamcp.results.window import Window, with_note, without_words
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, Caller, Content, Text, TextResource, ToolResult
 from deltamcp.work import Work, WorkLimitError
@@ -43,6 +44,7 @@ class Continuation:
     def __init__(self, stored: StoredResults, computations: Computations) -> None:
         self._stored = stored
         self._computations = computations
+        self.told = ToldWords()
 
     async def first_reply(
         self,
@@ -52,14 +54,21 @@ class Continuation:
         origin: ResultOrigin,
         admits: Callable[[JSON], bool] | None = None,
         root: ResultRoot | None = None,
+        named_above: int | None = None,
+        reason: str = "",
     ) -> ToolResult:
         """Returns the reply to a call: the whole result if it fits, else its first part.
 
         Args:
             admits: Whether a value matches the output schema; None if the tool promises none.
             root: The result's root. A result with a root is stored even if it fits, to be the base of a delta.
+            named_above: Whole results of more bytes are stored too, and the reply says their handle, so that the next
+                call can ask what changed since; None for none.
+            reason: A sentence that begins the note, and a space; or nothing.
         """
-        part = _FirstPart(source, policy, admits, "" if root is None else root.root)
+        size = len(source.data)
+        sample = self._stored.sample_name(caller) if named_above is not None and size > named_above else ""
+        part = _FirstPart(source, policy, admits, "" if root is None else root.root, sample, reason)
         try:
             whole = await self._run(caller, part.choose)
         except WorkLimitError:
@@ -67,9 +76,12 @@ class Continuation:
             whole = await self._run(caller, part.choose)
         if whole is not None:
             stored = None
-            if root is not None:
+            if root is not None or sample:
                 stored, _ = await self._stored.store(source.data, caller, origin, part.show_nothing, root)
-            return _whole_reply(whole, source, part.keeps_original, stored)
+            if sample:
+                whole = part.with_handle(whole, stored)
+            whole = self._explain(whole, caller)
+            return _whole_reply(whole, source, part.keeps_original, stored, says_handle=bool(sample))
 
         async def show_part(handle: Handle | None) -> tuple[StoredHeader, tuple[Window, bool]]:
             nonlocal part
@@ -79,9 +91,10 @@ class Continuation:
                 part = part.simplify()
                 await self._run(caller, part.choose)
                 window, holds = await self._run(caller, lambda work: part.window(handle, work))
-            return part.header(is_part=True, first=window.next or 0), (window, holds)
+            return part.header(is_part=window.is_part, first=window.next or 0), (window, holds)
 
         handle, (window, holds) = await self._stored.store(source.data, caller, origin, show_part, root)
+        window = self._explain(window, caller)
         content: list[Content] = [Text(window.text)]
         meta = _window_meta(window, "")
         if part.shown.is_outlined:
@@ -122,7 +135,7 @@ class Continuation:
 
         async def show_part(handle: Handle | None) -> tuple[StoredHeader, ToolResult]:
             cut = await self._run(caller, lambda work: blocks.truncate_blocks(result, policy, handle, promised, work))
-            return StoredHeader("json", None, replace(policy, fields=None)), cut
+            return StoredHeader("json", None, replace(policy, fields=None), is_part=True), cut
 
         return (await self._stored.store(blocks.encode_blocks(result), caller, origin, show_part))[1]
 
@@ -137,10 +150,22 @@ class Continuation:
             StoreError: the store cannot be reached.
         """
         read = parse_continue_arguments(arguments)
-        stored = await self._stored.find(read.handle, caller)
-        window, path = await self._run(caller, lambda work: stored.read(read, requested, work))
+        stored, path = await self._stored.find(read.handle, caller), ""
+        if read.since:
+            base = await self._stored.find(read.since, caller)
+            window = await self._run(caller, lambda work: stored.read_changes(base, read, requested, work))
+        else:
+            window, path = await self._run(caller, lambda work: stored.read(read, requested, work))
+        window = self._explain(window, caller)
         meta = {META_KEY: {"handle": read.handle, **_window_meta(window, path)}}
         return add_notes(ToolResult([Text(window.text)], meta=meta), window.notes)
+
+    def _explain(self, window: Window, caller: Caller) -> Window:
+        """Returns a window that explains what its conversation was not told yet."""
+        words = window.words
+        window = without_words(window, self.told.of(caller))
+        self.told.add(caller, words)
+        return window
 
     async def resolve_references(self, arguments: dict[str, JSON], caller: Caller, strict: bool) -> dict[str, JSON]:
         """Returns the arguments with every `{"$result": ...}` replaced by the stored value that it names.
@@ -216,8 +241,11 @@ class _FirstPart:
         policy: ResolvedPolicy,
         admits: Callable[[JSON], bool] | None,
         root: str,
+        sample: str,
         reason: str = "",
     ) -> None:
+        """`sample` is a name as long as the handle that the note of a whole result says; empty if it says none."""
+        self._sample = sample
         self.shown = ShownResult(source.data, policy)
         self.keeps_original = False
         """Whether the whole result is sent as the author or another server made it."""
@@ -232,7 +260,7 @@ class _FirstPart:
         given = self._given_policy
         policy = replace(given, fields=None, grep=None, tables=False, preview_above=0)
         reason = "The query would take too much work, so all is shown. " if given.query else ""
-        return _FirstPart(self._source, policy, self._admits, self._root, reason)
+        return _FirstPart(self._source, policy, self._admits, self._root, self._sample, self._reason + reason)
 
     def choose(self, work: Work) -> Window | None:
         """Selects the fields to show, and returns the whole as a window if it fits."""
@@ -250,13 +278,17 @@ class _FirstPart:
         shown = self.shown = replace(shown, value=value, rows=rows, is_structured=source.structured is not UNSET)
         if shown.is_projected:
             return None
-        whole = shown.whole_window(work, PlainNote(f"[{shown.reason[:-1]}]" if shown.reason else ""))
+        whole = shown.whole_window(work, whole_note(self._sample, shown.reason))
         original = source.original_result
         if whole is not None and original is not None and whole.form != "table":
             is_compact = not shown.is_structured and document.strip_space(data, work) == whole.text.encode()
             most = shown.policy.budget.cost_of(whole.texts) if is_compact else shown.policy.max_tokens
             self.keeps_original = blocks.cost(original, shown.policy, work) <= most
         return whole
+
+    def with_handle(self, whole: Window, handle: Handle | None) -> Window:
+        """Returns the window of a whole result with the name under which it is stored in its note, if it is."""
+        return with_note(whole, whole_note("" if handle is None else handle.name, self.shown.reason))
 
     def _page_reason(self, shown: ShownResult, rows: list[str] | None, work: Work) -> str:
         """Returns what the server says of more rows than the result has, for a note."""
@@ -341,7 +373,9 @@ def _select(data: RawJSON | str, fields: JSON, work: Work) -> str | bytes:
     return found.data
 
 
-def _whole_reply(window: Window, source: ResultData, keeps_original: bool, stored: Handle | None) -> ToolResult:
+def _whole_reply(
+    window: Window, source: ResultData, keeps_original: bool, stored: Handle | None, says_handle: bool
+) -> ToolResult:
     # Programs need the form if the text is not evidently JSON, or if the result is the base of a delta.
     needs_form = window.form == "table" or stored is not None or not is_self_describing(source.data)
     meta: dict[str, JSON] = {"form": window.form} if needs_form else {}
@@ -349,7 +383,7 @@ def _whole_reply(window: Window, source: ResultData, keeps_original: bool, store
         meta["handle"] = stored.name
     reply, notes = ToolResult([Text(window.text)], source.structured), window.notes
     if source.original_result is not None and keeps_original:
-        reply, notes = source.original_result, []
+        reply, notes = source.original_result, [f"[handle {stored.name}.]"] if says_handle and stored else []
     reply = replace(reply, meta={**(reply.meta or {}), META_KEY: meta}) if meta else reply
     return add_notes(reply, notes)
 

@@ -24,12 +24,13 @@ from deltamcp.results.content import ResultData
 from deltamcp.results.policy import (
     META_KEY,
     ROOT_KEY,
+    SINCE_KEY,
     RequestPolicy,
     ResolvedPolicy,
     ResultPolicy,
     override_policy,
-    parse_root,
     requested_policy,
+    take_since,
 )
 from deltamcp.results.queries.query import parse_query
 from deltamcp.values import JSON, RawResult, Terms, ToolResult
@@ -171,19 +172,19 @@ def take_query(
     return arguments, policy
 
 
-def take_root(
+def take_since_argument(
     operation: Operation, policy: ResolvedPolicy, arguments: dict[str, JSON]
 ) -> tuple[dict[str, JSON], ResolvedPolicy]:
-    """Moves the root of the caller's last result from the arguments to the policy, as the function does not take it.
+    """Moves which result the caller has from the arguments to the policy, as the function does not take it.
 
     Raises:
-        UsageError: the argument is no root.
+        UsageError: the argument is no text.
     """
-    if not operation.takes_root or ROOT_KEY not in arguments:
+    if not operation.takes_since or (SINCE_KEY not in arguments and ROOT_KEY not in arguments):
         return arguments, policy
     arguments = dict(arguments)
-    root = parse_root(arguments.pop(ROOT_KEY))
-    return arguments, policy if root is None else replace(policy, pack_root=root)
+    since = take_since(arguments)
+    return arguments, policy if since is None else replace(policy, since=since)
 
 
 _COUNTED_BYTES = 16 * 1024

@@ -9,19 +9,27 @@ from deltamcp.catalog.items.operation import Operation
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import DeliveryRequest, HeldResults, PageRequest, convert, refuse_value
+from deltamcp.delivery.learned_shapes import LearnedShapes
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.values import JSON, RawResult, ResultShape, Surface, Text, ToolResult
 
+_NAMED_ABOVE_BYTES, _NAMED_ABOVE_BYTES_FOR_STRANGERS = 1_000, 3_000
+"""Whole results of meta-tools above this size say their handle: its 8 tokens, or the 20 of one that nobody must guess,
+are 3 % of such a result, and what a repeated call saves by it is nearly all."""
+
 
 class McpDelivery:
     """Delivers results by the policy of the call; without a policy, whole."""
 
-    def __init__(self, continuation: Continuation, changes: ChangeDelivery, held: HeldResults) -> None:
+    def __init__(
+        self, continuation: Continuation, changes: ChangeDelivery, shapes: LearnedShapes, held: HeldResults
+    ) -> None:
         self._continuation = continuation
         self._changes = changes
+        self._shapes = shapes
         self._held = held
 
     def read_page(
@@ -67,15 +75,30 @@ class McpDelivery:
         return _name_form(reply, value) if call.terms.surface is Surface.PROGRESSIVE else reply
 
     async def _deliver_data(self, source: ResultData, policy: ResolvedPolicy, call: DeliveryRequest) -> ToolResult:
+        reply = await self._reply(source, policy, call)
+        if not call.is_flat:  # only meta-tools tell what an operation returns
+            await self._shapes.learn(call.operation, source, call.terms.caller)
+        return reply
+
+    async def _reply(self, source: ResultData, policy: ResolvedPolicy, call: DeliveryRequest) -> ToolResult:
         operation, caller = call.operation, call.terms.caller
         if call.is_flat and operation.output_schema is not None:
             # A delta does not match the output schema.
             return await self._continuation.first_reply(source, policy, caller, call.origin, operation.is_valid_output)
-        if policy.may_send_changes:
+        if policy.may_send_changes(caller):
             digest = call_digest([operation.id, call.arguments, policy.fields, policy.grep])
             key = CallKey(caller, digest, call.origin, operation.is_read_only)
             return await self._changes.deliver(source, policy, key, call.started)
-        return await self._continuation.first_reply(source, policy, caller, call.origin)
+        named_above = None
+        if not call.is_flat and policy.deltas is not False:
+            named_above = _NAMED_ABOVE_BYTES_FOR_STRANGERS if caller.shares_handles else _NAMED_ABOVE_BYTES
+        return await self._continuation.first_reply(
+            source, policy, caller, call.origin, named_above=named_above, reason=_no_changes(policy)
+        )
+
+
+def _no_changes(policy: ResolvedPolicy) -> str:
+    return "Results of this operation always come whole. " if policy.deltas is False and policy.since else ""
 
 
 def _name_form(reply: ToolResult, value: Any) -> ToolResult:

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
@@ -29,6 +30,8 @@ _MAX_BYTES_PER_ACCOUNT = 8 * 1024 * 1024
 _MAX_BYTES_PER_CONVERSATION = 4 * 1024 * 1024
 _CONVERSATION_BYTES, _REPLY_BYTES, _ROW_BYTES = 2_000, 500, 400
 """About how much memory a conversation, the record of a reply and that of a row take."""
+_MAX_TOLD_CONVERSATIONS = 4_000
+"""Conversations of which it is known what words they were told: 300 bytes each, as there are few words."""
 
 
 class CallKey(NamedTuple):
@@ -45,7 +48,7 @@ class CallKey(NamedTuple):
     @property
     def conversation(self) -> tuple[str, str]:
         """The principal and the conversation."""
-        return self.caller.principal.key, self.caller.conversation or ""
+        return _key(self.caller)
 
 
 def call_digest(call: list[JSON]) -> str:
@@ -267,6 +270,35 @@ class SentResults:
         self._account_bytes[account] += size
         if not self._account_bytes[account]:
             del self._account_bytes[account]
+
+
+class ToldWords:
+    """Which of the words that explain forms of results each conversation has been told. It is bounded."""
+
+    def __init__(self) -> None:
+        self._words: OrderedDict[tuple[str, str], frozenset[str]] = OrderedDict()  # the last used one comes last
+
+    def of(self, caller: Caller) -> frozenset[str]:
+        """Returns the words that a conversation has been told; none outside a known conversation."""
+        return frozenset() if caller.conversation is None else self._words.get(_key(caller), frozenset())
+
+    def add(self, caller: Caller, words: Iterable[str]) -> None:
+        new = frozenset(words) - self.of(caller)
+        if caller.conversation is None or not new:
+            return
+        self._words[_key(caller)] = self.of(caller) | new
+        self._words.move_to_end(_key(caller))
+        if len(self._words) > _MAX_TOLD_CONVERSATIONS:
+            self._words.popitem(last=False)
+
+    def forget(self, caller: Caller) -> None:
+        """Has the words said again, because the caller may have lost them."""
+        self._words.pop(_key(caller), None)
+
+
+def _key(caller: Caller) -> tuple[str, str]:
+    """Returns the principal and the conversation."""
+    return caller.principal.owner, caller.conversation or ""
 
 
 _CLOCK_SECONDS = 1.0

@@ -263,7 +263,7 @@ class StoredResults:
                 head = replace(head, origin=origin.name, scopes=tuple(sorted(origin.scopes)))
                 packed = pack_result(head, data)
                 lifetimes = self._lifetimes_for(caller)
-                kept = self._kept if caller.principal is LOCAL and (root is None or head.is_part) else None
+                kept = self._kept if caller.principal is LOCAL and not head.is_shown_whole else None
                 if kept is not None and not await self._keep(kept, name, head, data):
                     continue
                 if await self._store.add(self._owner(caller), name, packed, *lifetimes, self._account(caller)):
@@ -350,6 +350,14 @@ class StoredResults:
                 if stored.root.startswith(digits):
                     return self.handle(name), stored
         return None
+
+    def sample_name(self, caller: Caller) -> str:
+        """Returns a text that costs a model at least what any handle of the caller does."""
+        return (
+            "R-q-x-z-w"
+            if caller.has_short_handles
+            else "-".join(["q-x-012"] * (_SHARED_GROUPS if caller.shares_handles else _PRINCIPAL_GROUPS))
+        )
 
     def handle(self, name: str) -> Handle:
         return Handle(name, self._tool, ResourceLink(f"{self._base_uri}{name}", name))

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from deltamcp.dialects import methods, progressive_disclosure, result_bodies, tasks, versions
+from deltamcp.dialects.conversation import in_named_conversation
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
@@ -172,7 +173,7 @@ def read_in_session(
         agreement.client,
         meta,
         agreement.log_level,
-        caller,
+        in_named_conversation(caller, meta),
         agreement.surface,
         agreement.result_shape,
     )

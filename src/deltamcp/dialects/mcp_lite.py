@@ -17,6 +17,7 @@ from deltamcp.catalog.lite_tools import MAX_WAIT_MS, REDEEM
 from deltamcp.catalog.view import View
 from deltamcp.dialects import mcp_lite_bodies as bodies
 from deltamcp.dialects import methods, progressive_disclosure, result_bodies, versions
+from deltamcp.dialects.conversation import in_lite_conversation
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.mcp_lite_bodies import FAULTS_OF_TOOL_ERRORS, LITE_FAULTS, ContentStyle, LiteResponse
 from deltamcp.dialects.modern import CLIENT_KEY
@@ -346,7 +347,7 @@ class McpLite:
             client if type(client) is dict else {},
             meta,
             None,
-            caller,
+            in_lite_conversation(caller, meta),
             surface,
             ResultShape.MCP_LITE,
         )

@@ -8,6 +8,7 @@ from msgspec import Raw
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.schema import param_headers as mirrored
 from deltamcp.dialects import methods, progressive_disclosure, result_bodies, tasks, versions
+from deltamcp.dialects.conversation import in_named_conversation
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
@@ -100,6 +101,7 @@ class ModernMcp:
             log_level = level
         client = meta.get(CLIENT_KEY) or {}
         surface = Surface.PROGRESSIVE if progressive else None
+        caller = in_named_conversation(caller, meta)
         return Terms(Era.MODERN, version, capabilities, client, meta, log_level, caller, surface), ask
 
     # Writing

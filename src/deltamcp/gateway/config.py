@@ -132,6 +132,11 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     """Whether every result says in its `_meta` what it would have cost a model and does cost."""
     keep_results: bool = False
     """Whether results that the gateway stores over stdio outlive its process, for an hour, in the user's folder."""
+    keep_shapes: bool = False
+    """Whether what operations were seen to return, names and types, outlives the process, in the user's folder."""
+    conversation: Literal["process"] | None = None
+    """"process" if every process and session that connects has one conversation, whose model reads every reply; only
+    then does the gateway say unasked what changed."""
 
     public_url: str = ""
     """The address at which browsers reach the gateway, for the logins of its users at servers behind it; by default

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ class Gateway:
             results=config.results,
             lifespan=self._run,
             observers=observers if ledger is None else (*observers, ledger),
+            conversation=config.conversation,
         )
         self._connections = Connections(config, lambda: self.server.engine)
         self.redact: Callable[[str], str] = self._connections.redact
@@ -94,6 +96,9 @@ class Gateway:
         engine.lifespan.load_first(self._first_modules())
         kept = self._kept_results()
         engine.stored_results.keep(kept, _LOST_ADVICE if kept is None else "")
+        engine.learned_shapes.withhold(lambda name: self.redact(name) == name)
+        if self._config.keep_shapes:
+            engine.learned_shapes.keep(self._shapes_path())
         engine.add_figures(lambda: upstream_figures(self._catalog.connections()))
         engine.local_sessions.watch(
             lambda: self._tell_each(Upstream.tell_roots_changed),
@@ -136,6 +141,11 @@ class Gateway:
             return None
         identity = msgspec.json.encode([self._config, str(Path.cwd())], order="sorted")
         return KeptResults(identity, self.server.engine.limits)
+
+    def _shapes_path(self) -> Path:
+        """Returns the file with what operations return: one for the same servers in the same working folder."""
+        identity = msgspec.json.encode([[*self.upstreams], str(Path.cwd())])
+        return user_folder("cache") / "shapes" / f"{hashlib.sha256(identity).hexdigest()[:32]}.json"
 
     def _tell_each(self, tell: Callable[[Upstream], Coroutine[Any, Any, None]]) -> None:
         for upstream in self._catalog.connections():

@@ -108,7 +108,7 @@ class Ledger:
     def tools_listed(self, page: Page, request: RequestContext) -> None:
         """Notes a list once for each conversation; for callers that have none, once a day."""
         caller, day = request.terms.caller, _today()
-        conversation = caller.conversation or f"{caller.account} {day}"
+        conversation = caller.connection or f"{caller.account} {day}"
         is_new = conversation not in self._conversations
         self._conversations[conversation] = None
         self._conversations.move_to_end(conversation)

@@ -23,8 +23,8 @@ from deltamcp.results.policy import (
     META_KEY,
     QUERY_KEY,
     QUERY_SCHEMAS,
-    ROOT_KEY,
-    ROOT_SCHEMA,
+    SINCE_KEY,
+    SINCE_SCHEMA,
     ResultPolicy,
     author_policy,
     merge_policies,
@@ -364,8 +364,8 @@ def _without_result_arguments(tool: dict[str, JSON]) -> dict[str, JSON]:
         return tool
     queries = meta.get(QUERY_KEY) if isinstance(meta, dict) else None
     taken = {name for name in QUERY_SCHEMAS if isinstance(queries, list) and name in queries}
-    if properties.get(ROOT_KEY) == ROOT_SCHEMA:
-        taken.add(ROOT_KEY)
+    if properties.get(SINCE_KEY) == SINCE_SCHEMA:
+        taken.add(SINCE_KEY)
     others = {name: one for name, one in properties.items() if name not in taken}
     return {**tool, "inputSchema": {**schema, "properties": others}} if taken else tool
 

@@ -66,6 +66,8 @@ class ServerChoice(NamedTuple):
     only: Collection[str] = ()
     """Empty for all."""
     without: Collection[str] = ()
+    has_own_process: bool = False
+    """Whether the user says that each conversation of the host starts a gateway of its own."""
 
 
 class InstallPlan(Struct, frozen=True):
@@ -139,6 +141,7 @@ class InstallPlanner:
                 {name: _restrict(movable[name], rules, name) for name in movable},
                 set(taken),
                 f"{host_id(self._host_file.host)}{' --project' if is_project_file(self._host_file) else ''}",
+                self._choice.has_own_process,
             )
             entry = self._make_entry(moved, movable, members_at(current, found.keys).get(moved.entry))
             first, *others = movable

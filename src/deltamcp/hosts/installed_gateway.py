@@ -33,12 +33,14 @@ def make_files(
     restrictions: Mapping[str, Restrictions],
     rewritten: Collection[str],
     command: str,
+    has_own_process: bool,
 ) -> dict[Path, bytes]:
     """Returns the files of a gateway: those that are there, changed, or new ones.
 
     Args:
         before: what an earlier `install` moved.
         rewritten: the servers that the host's file has anew, with entries of their own.
+        has_own_process: whether each conversation of the host starts a gateway of its own.
     """
     earlier = set(before.names) if before else set()
     path = servers_path(moved.stem)
@@ -60,6 +62,10 @@ def make_files(
         f"include = {json.dumps(path.name)}\n"
     )
     toml = toml_edit.edit_members(toml, ["servers"], {name: [] for name in earlier - members.keys()})
+    if has_own_process:
+        document: Any = tomlkit.parse(toml)
+        document["conversation"] = "process"
+        toml = tomlkit.dumps(document)
     for name, restriction in restrictions.items():
         toml = _restrict_table(toml, name, restriction)
     return {path: text.encode(), gateway_path(moved.stem): toml.encode()}

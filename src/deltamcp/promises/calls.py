@@ -279,4 +279,4 @@ def _name_owner(request: RequestContext) -> str:
     """Returns whose names of calls are apart from all others': those of one session, or else of one address, where
     callers cannot be told apart otherwise."""
     caller = request.terms.caller
-    return f"{owner_digest(caller)} {(caller.conversation or caller.account) if caller.shares_handles else ''}"
+    return f"{owner_digest(caller)} {(caller.connection or caller.account) if caller.shares_handles else ''}"

@@ -1,17 +1,18 @@
 """Compares a result with what its caller was sent before: the last result of the call, and rows of any call."""
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from deltamcp.deltas.diff import key_rank, unique_values
-from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, canonical_bytes, root_of
+from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, canonical_bytes, root_digits, root_of
 from deltamcp.results import document
 from deltamcp.results.content import is_symbol_graph
 from deltamcp.results.document import find_rows, pointer
 from deltamcp.results.encode import encode
 from deltamcp.results.notes import Handle
-from deltamcp.results.policy import ROOT_KEY, ResolvedPolicy
+from deltamcp.results.policy import SINCE_KEY, ResolvedPolicy
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 from deltamcp.work import Work
@@ -151,6 +152,8 @@ class ChangeText(NamedTuple):
     """Pointer to the rows, some of which are references."""
     session: "Session | None" = None
     """The GCF session of the caller after it has read the text."""
+    words: tuple[str, ...] = ()
+    """The words that explain the tables in the text."""
 
     @property
     def text_with_note(self) -> str:
@@ -165,9 +168,9 @@ class PathToWhole(NamedTuple):
     """Whether the tool only reads, so that the model may call it again."""
 
     def __str__(self) -> str:
-        # Handles that callers share are long; a call with an empty root is shorter.
+        # Handles that callers share are long; to call again without a base is shorter.
         name = self.handle.name
-        return f'{ROOT_KEY}=""' if self.is_safe and len(name) > SHORT_DIGITS else f"{self.handle.continue_tool} {name}"
+        return f'{SINCE_KEY}=""' if self.is_safe and len(name) > SHORT_DIGITS else f"{self.handle.continue_tool} {name}"
 
 
 class ComparableResult(Protocol):
@@ -185,6 +188,10 @@ class ComparableResult(Protocol):
 
     def is_equivalent(self, base: JSON, policy: ResolvedPolicy, work: Work) -> bool:
         """Whether the result differs from a stored base only in the policy's volatile fields."""
+        ...
+
+    def root_of_base(self, base: JSON, work: Work) -> str:
+        """Returns the root of a stored base, as 64 hexadecimal digits; empty where it has none of the same kind."""
         ...
 
     def unchanged_text(
@@ -242,14 +249,20 @@ class ComparableValue(NamedTuple):
             count_encoding(base, work)
         return root_of(base, volatile) == root_of(self.value, volatile)
 
+    def root_of_base(self, base: JSON, work: Work) -> str:
+        count_encoding(base, work)
+        return root_of(base).removeprefix(ALGORITHM)
+
     def unchanged_text(
         self, path_to_whole: PathToWhole, root: str, policy: ResolvedPolicy, elsewhere: bool = False
     ) -> str:
         same = f"Executed now: same {self.size_text}"
-        if policy.pack_root is None:
+        if policy.since is None:
             texts = [f"{same}; full: {path_to_whole}", f"{same}; {path_to_whole}"]
             if elsewhere:
                 texts.insert(0, f"{same}, sent before; {path_to_whole}")
+        elif root_digits(policy.since) is None:
+            return f"{same} as {policy.since.strip()}"
         else:
             texts = [f"{same} as {root[:digits]}" for digits in _SHORTER_ROOT_DIGITS]
         return next((text for text in texts if count(text) <= MAX_UNCHANGED_TOKENS), same)
@@ -290,7 +303,7 @@ class ComparableValue(NamedTuple):
         if value is self.value:
             return None
         encoded = encode(value, tables=policy.tables, dictionary=policy.dictionary, model=policy.model, work=work)
-        return ChangeText(encoded.text, encoded.form, SEEN_NOTE, pointer(*self.rows or ()))
+        return ChangeText(encoded.text, encoded.form, SEEN_NOTE, pointer(*self.rows or ()), words=encoded.words)
 
     def pointers_by_digest(self, work: Work) -> dict[str, str]:
         count_encoding(self.value, work)
@@ -335,18 +348,42 @@ def _count_text(number: int, unit: str) -> str:
     return f"{number} {unit}{'s' * (number != 1)}"
 
 
-def changed_text(text: str, path_to_whole: PathToWhole, roots: tuple[str, str], given_root: str | None) -> str:
+def changed_text(text: str, path_to_whole: PathToWhole, roots: tuple[str, str], since: str | None) -> str:
     """Writes the changes below a line that says which result changed, or how to get the whole result.
 
     A GCF delta has both roots in its header and needs no such line.
     """
     if text.startswith("GCF "):
         return text
-    if given_root is None:
+    if since is None:
         return f"Changed; full: {path_to_whole}\n{text}"
+    if root_digits(since) is None:
+        return f"Changed since {since.strip()}, now {path_to_whole.handle.name}:\n{text}"
     return f"Changed since {roots[0][:SHORT_DIGITS]}, now {roots[1][:SHORT_DIGITS]}:\n{text}"
 
 
-def root_note(root: str) -> str:
-    """Writes the note beside a whole result from which the model learns the root to send with its next call."""
-    return f"[pack_root {root[:SHORT_DIGITS]}]"
+_FORMS = tuple(
+    (re.compile(pattern, re.MULTILINE), words)
+    for pattern, words in (
+        (r"^ *[^-+>*= ][^\n]*=", "k=v sets only k, no field built from it"),
+        (r"^ *-", "-k gone"),
+        (r"^ *\+(?!\d)", "+row new"),
+        (r"^ *\+\d", "+3 row new at index 3"),
+        (r"\blike ", '"like x": x as it was before, but for what follows'),
+        (r'~"', '~"a">"b": a is now b'),
+        (r"^ *>", ">5 0: row 5 moved to index 0"),
+        (r'^\*"', '*"a">"b": in every string'),
+        (r"^ *\d+(-\d+|\+)$", "2-4: lines 2 to 4 are now those below; 2+: after line 2"),
+    )
+)
+"""The forms of a delta, and the words that explain them; readers without the words mistook them."""
+
+
+def delta_words(text: str) -> tuple[str, ...]:
+    """Returns the words that explain the forms in the text of a delta; none for GCF, which says itself what it is."""
+    return () if text.startswith("GCF ") else tuple(words for form, words in _FORMS if form.search(text))
+
+
+def words_sentence(words: Sequence[str]) -> str:
+    """Returns the sentence that explains the forms in a delta; empty where no words are needed."""
+    return f"Changes: {'; '.join(words)}." if words else ""

@@ -6,7 +6,7 @@ The tables follow, each after its number. JSON never begins with `#`, so a reade
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +22,7 @@ from deltamcp.wire.message_bounds import count_values
 from deltamcp.work import Work, unlimited_work
 
 LEGEND_MARK = "Table: "
-"""Begins a legend. No line of a table begins with it behind a bracket, because a cell with a bracket is JSON."""
+"""Begins a legend."""
 _FORMS = (
     (re.compile(r"\?[.,\t=\n]|\?\Z"), "a?: absent where empty"),
     (re.compile(r"[^,\t\n=*&]\[\](?:[.,\t=?\n]|\Z)"), "a[]: item of list a, empty: []; #rows:items"),
@@ -39,8 +39,18 @@ _MAX_ROW_CHARS = 20_000
 """An empty cell is looked for in so many characters of the rows."""
 
 
+def legend_of(words: Sequence[str]) -> str:
+    """Returns the line with the words that explain tables; empty if there are none."""
+    return f"{LEGEND_MARK}{'; '.join(words)}" if words else ""
+
+
 def table_legend(text: str) -> str:
     """Returns a line that explains the forms in the tables of a text; empty if they need no words."""
+    return legend_of(table_words(text))
+
+
+def table_words(text: str) -> tuple[str, ...]:
+    """Returns the words that explain each of the forms in the tables of a text."""
     heads: list[str] = []
     rows: list[str] = []
     shown = heads
@@ -57,7 +67,7 @@ def table_legend(text: str) -> str:
     words = [word for form, word in _FORMS if form.search(found)]
     if _EMPTY_CELL.search("\n".join(rows)[:_MAX_ROW_CHARS]):
         words.insert(0, "empty cell: null")
-    return f"{LEGEND_MARK}{'; '.join(words)}" if words else ""
+    return tuple(words)
 
 
 _MAX_DEPTH = 40
@@ -81,11 +91,16 @@ _decode_json = msgspec.json.Decoder().decode
 
 
 class EncodedText(NamedTuple):
-    """A value as text, the form of that text, and a line that explains it where it needs one."""
+    """A value as text, the form of that text, and the words that explain it where it needs some."""
 
     text: str
     form: Literal["json", "table"]
-    legend: str = ""
+    words: tuple[str, ...] = ()
+
+    @property
+    def legend(self) -> str:
+        """The line that explains the text."""
+        return legend_of(self.words)
 
 
 def encode(
@@ -114,10 +129,11 @@ def encode(
     work.spend(len(compact) // _CHARS_PER_STEP)
     search = _TableSearch(mark, dictionary, model, len(compact), work)
     text = _document_text(_decode_json(compact), search)
-    legend = "" if text is None else table_legend(text)
-    if text is None or search.count(text) + (search.count(f"\n[{legend}]") if legend else 0) >= search.count(compact):
+    if text is None:
         return EncodedText(compact, "json")
-    return EncodedText(text, "table", legend)
+    words = table_words(text)
+    explained = search.count(text) + (search.count(f"\n[{legend_of(words)}]") if words else 0)
+    return EncodedText(text, "table", words) if explained < search.count(compact) else EncodedText(compact, "json")
 
 
 def _document_text(value: Any, search: "_TableSearch") -> str | None:
@@ -255,10 +271,12 @@ def _list_member_rows(value: dict[str, list[JSON]]) -> Iterator[dict[str, JSON]]
 # Reading
 
 _TABLE_NUMBER = re.compile(r"(#+[0-9]+) ")
+_NOTE = re.compile(rf"\n\[(?:handle [\w-]+\.|{LEGEND_MARK})[^\n]*\]\Z")
+"""What may be below a table: no line of one begins so, because a cell with a bracket is JSON."""
 
 
 def decode(text: str, work: Work | None = None) -> JSON:
-    """Decodes a text that `encode` wrote; the legend of a table may be below it.
+    """Decodes a text that `encode` wrote; the handle of the result and the legend of a table may be below it.
 
     `work` counts the values that the text stands for; without it the text is one's own, and there is no limit.
 
@@ -268,7 +286,7 @@ def decode(text: str, work: Work | None = None) -> JSON:
     """
     try:
         if text.startswith("#"):
-            text = text[: end if (end := text.rfind(f"\n[{LEGEND_MARK}")) >= 0 else len(text)]
+            text = _NOTE.sub("", text)
             return _EncodedTextReader(unlimited_work() if work is None else work).read(text.split("\n"))
         if work is not None:
             work.spend(count_values(text.encode(errors="replace")))

@@ -157,6 +157,12 @@ class ContinuationNote(Struct, frozen=True):
         return f"[{self.problem}{' ' if self.problem else ''}{_span_text(window)}; {rest}{cut}]"
 
 
+def whole_note(name: str, reason: str) -> PlainNote:
+    """Returns the note of a reply with a whole result: its handle, if it says that, and a reason, if there is one."""
+    words = f"handle {name}. {reason}" if name else reason
+    return PlainNote(f"[{words.rstrip()}]" if words else "")
+
+
 def selection_note(handle: Handle | None, reason: str) -> PlainNote:
     """Returns the note of a reply that has all that was selected of a result; a reason begins it."""
     if handle is None:

@@ -1,7 +1,7 @@
 """The policy by which a server fits results into a reply, resolved from those of server, tool and request."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -12,16 +12,18 @@ from deltamcp import tokens
 from deltamcp.errors import ConfigurationError, UsageError
 from deltamcp.results.budget import DEFAULT_MAX_TOKENS, DELTA_MCP_MAX_TOKENS, MIN_MAX_TOKENS, Budget
 from deltamcp.results.queries.query import Query, check_query
-from deltamcp.values import JSON
+from deltamcp.values import JSON, Caller
 
 META_KEY = "io.github.delta-mcp/result"
 """The key in `_meta` under which a reply describes its result to programs, and a request states its policy."""
 
+SINCE_KEY = "since"
+"""The name under which a caller says which result it has, by handle or root: an argument, or a member in `_meta`."""
 ROOT_KEY = "pack_root"
-"""The name under which a caller sends the root of the result it has: a tool argument, or a member in `_meta`."""
-ROOT_SCHEMA: dict[str, JSON] = {
+"""GCF's name for the same, which is taken too."""
+SINCE_SCHEMA: dict[str, JSON] = {
     "type": "string",
-    "description": "Root of the result you hold, to get only changes; empty: all.",
+    "description": "Handle of an earlier result, to get only changes; empty: all.",
 }
 QUERY_KEY = "io.github.delta-mcp/query"
 """The key in a tool's `_meta` with the names of the arguments by which its server, not the tool, takes a query."""
@@ -74,8 +76,9 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     """Whether the server cuts pages for Delta-MCP clients by the arguments `page` and `pageSize`. By default it does,
     except where a tool that declares these arguments returns a page of its own; with False, never."""
     deltas: bool | None = None
-    """Whether the server sends a caller only the changes since its last result of the same call. By default it does
-    so for requests that send the root of the result they have; with False, never."""
+    """Whether the server sends a caller only the changes since an earlier result. By default it does so for requests
+    that name the result they have, and in a conversation that it knows since the last result of the same call. With
+    True plain tools list the argument for it, and every result is stored; with False, never."""
     keys: list[str] | None = None
     """Names of members that identify a row, in order of preference; by default the server finds one."""
     volatile: list[str] | None = None
@@ -137,9 +140,11 @@ class RequestPolicy(
 ):
     """The policy that a client sends with one request."""
 
+    since: str | None = None
+    """The handle or root of the result that the client has; empty where it has none, `reset` where it has lost
+    everything the server sent."""
     pack_root: str | None = msgspec.field(default=None, name=ROOT_KEY)
-    """The root of the result that the client has; empty where it has none, `reset` where it has lost everything the
-    server sent."""
+    """The same, as GCF calls it; `since` comes first."""
     grep: str | None = None
     """A regular expression: the client gets the lines or rows that match it."""
     whole: bool | None = None
@@ -168,17 +173,18 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
     dedup: bool | Literal["deltas"] | None = None
     preview_above: int = 0
     compat: bool = False
-    pack_root: str | None = None
+    since: str | None = None
     grep: str | None = None
 
     @property
     def query(self) -> Query:
         return Query(self.fields, self.grep)
 
-    @property
-    def may_send_changes(self) -> bool:
+    def may_send_changes(self, caller: Caller) -> bool:
         """Whether the server may send a result as changes or references to what the caller has."""
-        return self.deltas or bool(self.dedup) or (self.deltas is None and self.pack_root is not None)
+        if self.deltas is None:
+            return bool(self.dedup) or self.since is not None or caller.is_remembered
+        return self.deltas or bool(self.dedup)
 
     @property
     def max_chars(self) -> int:
@@ -225,6 +231,8 @@ def override_policy(policy: ResultPolicy, base: ResolvedPolicy) -> ResolvedPolic
         overrides["fields_requested"] = isinstance(policy, RequestPolicy)
     if policy.model is not None and isinstance(policy, RequestPolicy):
         overrides["model"] = _requested_model(policy.model, base.model)
+    if isinstance(policy, RequestPolicy) and policy.since is None and policy.pack_root is not None:
+        overrides["since"] = policy.pack_root
     if policy.max_tokens is not None and isinstance(policy, RequestPolicy):
         overrides["max_tokens"] = min(policy.max_tokens, max(MAX_REQUESTED_TOKENS, base.max_tokens))
     return replace(base, **overrides)
@@ -269,25 +277,30 @@ def _for_others(policy: ResultPolicy) -> ResultPolicy:
     return replace(policy, max_tokens=None, page_size=None, model=None, queries=None, compat=None)
 
 
-def parse_root(value: JSON) -> str | None:
-    """Returns the root that a caller sent; None for null, as if it had sent none.
+def take_since(arguments: dict[str, JSON], own: Collection[str] = ()) -> str | None:
+    """Takes out of the arguments which result the caller has, and returns it; None where they do not say.
+
+    Args:
+        own: The names of arguments that are the function's own.
 
     Raises:
         UsageError: the value is not a string.
     """
-    if value is None or isinstance(value, str):
-        return value
-    raise UsageError(f"{ROOT_KEY} must be the root of a result, as a text.")
+    given = [arguments.pop(name, None) for name in (SINCE_KEY, ROOT_KEY) if name not in own]
+    since = next((value for value in given if value is not None), None)
+    if since is None or isinstance(since, str):
+        return since
+    raise UsageError(f"{SINCE_KEY} must be the handle of a result, as a text.")
 
 
-def requested_root(meta: Mapping[str, JSON]) -> str | None:
-    """Returns the root in a request's `_meta`, of the result that the client has; None where there is no root.
+def requested_since(meta: Mapping[str, JSON]) -> str | None:
+    """Returns the result that a request's `_meta` says its client has; None where it says nothing of one.
 
     Raises:
         UsageError: the policy in `_meta` is invalid.
     """
     policy = requested_policy(meta) if META_KEY in meta else None
-    return None if policy is None else policy.pack_root
+    return None if policy is None else policy.since if policy.since is not None else policy.pack_root
 
 
 def requested_policy(meta: Mapping[str, JSON]) -> RequestPolicy | None:

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from deltamcp.errors import UsageError
-from deltamcp.results import document, truncation
+from deltamcp.results import changes, document, truncation
 from deltamcp.results.document import PackedItems, PickedItems, RawJSON, Units, find_rows, parse_path, pointer
 from deltamcp.results.notes import RAW_PREFIX, ContinuationNote
 from deltamcp.results.policy import ResolvedPolicy, ResultPolicy, override_policy
@@ -76,13 +76,18 @@ class StoredHeader(Struct, frozen=True, omit_defaults=True):
     deltas: int = 0
     """How many deltas the caller got since the server last sent it the whole result."""
     is_part: bool = False
-    """Whether the caller was shown only a part."""
+    """Whether the caller was shown only a part of what the policy selects."""
     first: int = 0
     """Where the first reply ended and reading without a path continues; 0 where reading starts over."""
     origin: str = ""
     """What returned the result, such as an operation, for whom it is refused."""
     scopes: tuple[str, ...] = ()
     """The scopes that whoever reads the result needs."""
+
+    @property
+    def is_shown_whole(self) -> bool:
+        """Whether the caller was shown all of the result."""
+        return not self.is_part and not self.policy.query
 
 
 class ContinueArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,6 +99,8 @@ class ContinueArguments(Struct, frozen=True, forbid_unknown_fields=True):
     path: str | None = None
     fields: list[str] | str | None = None
     grep: str | None = None
+    since: str | None = None
+    """The handle of another result, to be told what changed from that to this one."""
 
 
 class Selection:
@@ -181,18 +188,29 @@ class StoredResult:
         """The scopes that whoever reads the result needs."""
         return frozenset(self._header.scopes)
 
-    def shown_value(self, work: Work) -> JSON:
-        """Returns the value with only the fields that the policy selects.
+    def root_for(self, policy: ResolvedPolicy) -> str:
+        """Returns the root of what a policy selects; empty where it was not computed."""
+        return self._header.root if policy.query == self._header.policy.query else ""
+
+    def selected_value(self, policy: ResolvedPolicy, work: Work) -> JSON:
+        """Returns what a policy selects of the value, to be compared with what it selects of another one.
 
         Raises:
-            UsageError: the result has too many values, or the fields do not apply to it any more.
+            UsageError: the result has too many values, or the policy selects nothing of it.
         """
-        shown = self._shown_data(work)
-        return shown if isinstance(shown, str) else document.decode_counted(shown, work)
+        selected = select(self._whole_data, policy, work)
+        if selected.is_outlined:
+            raise UsageError("Nothing is selected of it.")
+        data = selected.data
+        return data if isinstance(data, str) else document.decode_counted(data, work)
+
+    @property
+    def _whole_data(self) -> str | RawJSON:
+        return str(self._data, "utf-8") if self._header.kind == "text" else self._data
 
     def _shown_data(self, work: Work) -> str | RawJSON:
         """Returns what the policy shows of the result."""
-        data = str(self._data, "utf-8") if self._header.kind == "text" else self._data
+        data = self._whole_data
         return select(data, self._header.policy, work).data if self._header.policy.query else data
 
     @property
@@ -238,6 +256,24 @@ class StoredResult:
             selection.page_starts = starts
         return _read(selection, start, policy, work, until), selection.path
 
+    def read_changes(
+        self, base: "StoredResult", arguments: ContinueArguments, requested: ResultPolicy | None, work: Work
+    ) -> Window:
+        """Returns the window with what changed from another result to this one, by the fields and pattern asked for.
+
+        Raises:
+            UsageError: the arguments do not apply to both results, or these are too large to be compared.
+        """
+        if arguments.path is not None or arguments.page is not None:
+            raise UsageError("since goes with offset, fields and grep, not with path or page.")
+        policy = self._header.policy if requested is None else override_policy(requested, self._header.policy)
+        asked = replace(policy, fields=arguments.fields, grep=arguments.grep or None, fields_requested=True)
+        text, words = _changes(base.selected_value(asked, work), self.selected_value(asked, work), asked, base, work)
+        selection = Selection(text, "", [0], words)
+        if arguments.offset is None and policy.preview_above:
+            return _read_preview(selection, policy, work)
+        return _read(selection, _check_offset(arguments.offset or 0, len(text)), policy, work)
+
     def _select(self, arguments: ContinueArguments, work: Work) -> Selection:
         # What the caller sends may be long, so the key is a digest.
         chosen = msgspec.json.encode((arguments.path, arguments.fields, arguments.grep))
@@ -280,6 +316,19 @@ class StoredResult:
 
     def _page_starts(self) -> list[int]:
         return [0, self._header.first] if self._header.first else [0]
+
+
+def _changes(base: JSON, value: JSON, policy: ResolvedPolicy, stored_base: StoredResult, work: Work) -> tuple[str, str]:
+    """Returns the text of the changes from one value to another, and the words that explain its forms."""
+    result = changes.comparable(value if isinstance(value, str) else jsonrpc.encode(value), value, policy, work)
+    roots = (result.root_of_base(base, work), result.root)
+    if roots[0] == roots[1]:
+        return "Nothing changed.", ""
+    unbounded = replace(policy, max_tokens=sys.maxsize >> 8)
+    delta = result.changes_since(base, roots, unbounded, None, stored_base.is_part, work)
+    if delta is None:
+        return "Nearly all of it changed; read it whole.", ""
+    return delta.text, f"{changes.words_sentence(changes.delta_words(delta.text))}"
 
 
 class ResultParts:
@@ -367,7 +416,9 @@ def parse_continue_arguments(arguments: Mapping[str, JSON]) -> ContinueArguments
     try:
         parsed = msgspec.convert(given, ContinueArguments)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{error}. Pass handle, and what you need of page, offset, path, fields and grep.") from None
+        raise UsageError(
+            f"{error}. Pass handle, and what you need of page, offset, path, fields, grep and since."
+        ) from None
     if (parsed.page is not None and parsed.page < 1) or (parsed.offset is not None and parsed.offset < 0):
         raise UsageError("page counts from 1, offset from 0.")
     return parsed

@@ -26,6 +26,12 @@ class ComparableGraph(NamedTuple):
     def is_equivalent(self, base: JSON, policy: ResolvedPolicy, work: Work) -> bool:
         return False
 
+    def root_of_base(self, base: JSON, work: Work) -> str:
+        try:
+            return _graph_root(gcf.decode(str(base)))
+        except gcf.GcfError:
+            return ""
+
     def unchanged_text(
         self, path_to_whole: PathToWhole, root: str, policy: ResolvedPolicy, elsewhere: bool = False
     ) -> str:
@@ -88,7 +94,7 @@ def graph_text(payload: gcf.Payload) -> str:
 
 def _written_root(root: str, policy: ResolvedPolicy) -> str:
     """Returns a root as GCF text has it: in full for a caller that sent a full one, as others need it."""
-    given = root_digits(policy.pack_root or "")
+    given = root_digits(policy.since or "")
     return ALGORITHM + root if given is not None and len(given) == len(root) else root[:SHORT_DIGITS]
 
 

@@ -1,12 +1,13 @@
 """A window, which is the part of a result that one reply shows, and the frame that counts the reply's tokens."""
 
+from collections.abc import Set
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from deltamcp.results.budget import Budget
-from deltamcp.results.encode import encode
+from deltamcp.results.encode import encode, legend_of
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -34,12 +35,17 @@ class Window(Struct, frozen=True):
     form: Literal["json", "table", "text"] = "json"
     cuts: tuple[str, ...] = ()
     """Pointers to values that are cut, from the root of the value that the window shows a part of."""
-    legend: str = ""
-    """Explains the form of the text."""
+    words: tuple[str, ...] = ()
+    """The words that explain the forms in the text."""
 
     @property
     def next(self) -> int | None:
         return self.end if self.end < self.total else None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the window lacks something."""
+        return self.unit != "whole" or bool(self.cuts)
 
     @property
     def notes(self) -> list[str]:
@@ -55,6 +61,24 @@ class Note(Protocol):
     """What a reply says below a window."""
 
     def text(self, window: Window) -> str: ...
+
+
+def with_note(window: Window, note: Note) -> Window:
+    """Returns a window with a note, and with the words that explain its forms in that."""
+    text, legend = note.text(window), legend_of(window.words)
+    if legend:
+        text = f"{text[:-1]} {legend}]" if text else f"[{legend}]"
+    return replace(window, note=text)
+
+
+def without_words(window: Window, told: Set[str]) -> Window:
+    """Returns a window whose note does not explain what its reader was told before."""
+    left = tuple(word for word in window.words if word not in told)
+    if len(left) == len(window.words):
+        return window
+    before, legend = window.note.removesuffix(f"{legend_of(window.words)}]"), legend_of(left)
+    note = f"{before}{legend}]" if legend else f"{before.rstrip()}]" if before != "[" else ""
+    return replace(window, note=note, words=left)
 
 
 class Frame(Struct, frozen=True):
@@ -84,10 +108,7 @@ class Frame(Struct, frozen=True):
         return replace(self, policy=replace(self.policy, tables=False))
 
     def add_note(self, window: Window) -> Window:
-        note = self.note.text(window)
-        if window.legend:
-            note = f"{note[:-1]} {window.legend}]" if note else f"[{window.legend}]"
-        return replace(window, note=note)
+        return with_note(window, self.note)
 
     def make_window(
         self, unit: Unit, value: JSON, start: int, end: int, total: int, cuts: tuple[str, ...] = ()
@@ -99,7 +120,7 @@ class Frame(Struct, frozen=True):
         )
         cuts = (*self.cuts, *cuts)
         window = Window(
-            unit, start, end, total, encoded.text, value=value, form=encoded.form, cuts=cuts, legend=encoded.legend
+            unit, start, end, total, encoded.text, value=value, form=encoded.form, cuts=cuts, words=encoded.words
         )
         return self.add_note(window)
 

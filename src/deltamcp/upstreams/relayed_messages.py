@@ -39,9 +39,9 @@ _CHOICE_KEYS = ("const", "enum")
 def request_owner(context: Context) -> Hashable:
     """Returns whom a request is of; a request of somebody who cannot be told from others is its own owner."""
     caller = context.terms.caller
-    if caller.conversation is None and caller.is_anonymous:
+    if caller.connection is None and caller.is_anonymous:
         return object()
-    return caller.principal.key, caller.conversation
+    return caller.principal.key, caller.connection
 
 
 class RelayedMessages:

@@ -53,10 +53,10 @@ async def test_behind_meta_tools_it_is_not_found_either(tmp_path):
     await listed(tmp_path, upstream)
     async with connect(server(tmp_path, upstream, "meta"), progressive=False) as client:
         assert "find" not in (await client.call_tool("discover")).text
-        assert "find" not in (await client.call_tool("discover", {"query": "send your files"})).text
+        assert "find" not in (await client.call_tool("discover", {"query": ["send your files"]})).text
         for name in ("execute", "query", "get_schema"):
             with pytest.raises(CallFailedError, match=r"books\.find is kept out.*the user has to approve it"):
-                await client.call(name, operation="books.find")
+                await client.call(name, operation=["books.find"] if name == "get_schema" else "books.find")
 
 
 async def test_a_change_while_the_gateway_runs_takes_the_tool_away(tmp_path):

@@ -228,7 +228,7 @@ async def test_an_open_stream_keeps_a_session_alive(store):
 
 def make_changing_rows(store: str) -> Any:
     """A server whose rows begin at `server.start`."""
-    server: Any = DeltaServer("rows", store=store, results=ResultPolicy(deltas=True))
+    server: Any = DeltaServer("rows", store=store, results=ResultPolicy(deltas=True), conversation="process")
     server.start = 0
 
     @server.tool(annotations={"readOnlyHint": True})

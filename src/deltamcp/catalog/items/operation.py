@@ -22,7 +22,8 @@ from deltamcp.results.policy import (
     QUERY_KEY,
     QUERY_SCHEMAS,
     ROOT_KEY,
-    ROOT_SCHEMA,
+    SINCE_KEY,
+    SINCE_SCHEMA,
     ResolvedPolicy,
     ResultPolicy,
     described_policy,
@@ -136,7 +137,7 @@ class Operation:
         "results",
         "scopes",
         "sync_seconds",
-        "takes_root",
+        "takes_since",
         "timeout",
         "tool",
         "type",
@@ -205,7 +206,7 @@ class Operation:
         if self.results not in (None, False) and not isinstance(self.results, ResultPolicy):
             raise ConfigurationError("results must be a ResultPolicy(...), or False.")
         self.resolved_policy: ResolvedPolicy | None = None
-        self.takes_root = False
+        self.takes_since = False
         """Whether the server, not the function, takes the root of the result that a caller has."""
         self.query_arguments: tuple[str, ...] = ()
         """The arguments that the server, not the function, takes as a query of the result."""
@@ -292,7 +293,7 @@ class Operation:
     def resolve_result_policy(self, policy: ResultPolicy | None, flat: bool) -> None:
         """Resolves the operation's own result policy with the server's, once and before the tool is listed.
 
-        A tool that is listed `flat`, under its own name, takes the root of a caller's earlier result if it may answer
+        A tool that is listed `flat`, under its own name, takes which result its caller has if it may answer
         with changes.
         """
         if self.results is False or (self.results is None and policy is None):
@@ -307,12 +308,14 @@ class Operation:
                 **(meta if isinstance(meta, dict) else {}),
             },
         }
-        self.takes_root = (
-            bool(self.resolved_policy.deltas) and self._output_type is None and ROOT_KEY not in self.parameter_names
+        self.takes_since = (
+            bool(self.resolved_policy.deltas)
+            and self._output_type is None
+            and self.parameter_names.isdisjoint((SINCE_KEY, ROOT_KEY))
         )
         self.query_arguments = self._free_query_arguments(merge_policies(self.results, policy))
-        if flat and self.takes_root:
-            self.tool["inputSchema"] = _with_parameters(self.tool["inputSchema"], {ROOT_KEY: ROOT_SCHEMA})
+        if flat and self.takes_since:
+            self.tool["inputSchema"] = _with_parameters(self.tool["inputSchema"], {SINCE_KEY: SINCE_SCHEMA})
 
     def _free_query_arguments(self, policy: ResultPolicy) -> tuple[str, ...]:
         """Returns the arguments that the server may take as a query, because the function can get none of that name."""

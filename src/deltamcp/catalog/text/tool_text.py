@@ -57,7 +57,7 @@ _NOTES_DETAILS = (
 NOTES_TOKENS = 170
 """The budget of a signature with notes, which decides how much detail it has; real tools stay under 90 on average."""
 _OMISSION = re.compile(r'[^\s"]+\(.*…')
-_IMITATION = re.compile(r"[\w-]+(?:\.[\w-]+)+[(:]|[\w.-]+\(|What …|Run with|e\.g\. \{|\)")
+_IMITATION = re.compile(r"[\w-]+(?:\.[\w-]+)+[(:]|[\w.-]+\(|What …|Run with|e\.g\. \{|(?:observed|returns): |\)")
 """The beginning of a description that could be taken for another operation, or for a note of ours."""
 _PART_DETAIL = TextDetail(_MAX_DEPTH, 2, max_choices=40, limits=True)
 _PART_TOKENS = 80
@@ -140,6 +140,20 @@ def signature_and_summary(tool: Mapping[str, JSON], name: str, summary: str, max
             return text
     text = _one_line(name, ["…"], shorter)
     return text if _fits(text, max_tokens) else _one_line(name, ["…"], "")
+
+
+def declared_result(schema: Mapping[str, JSON], max_tokens: int) -> str:
+    """Says what an output schema promises, within a budget; empty if that says too little."""
+    exhausted = 0
+    for detail in (_PART_DETAIL._replace(limits=False), *_SIGNATURE_DETAILS):
+        if _is_too_costly(detail, exhausted):
+            continue
+        parameters = Parameters(schema, detail, _MAX_STEPS)
+        text = f"returns: {parameters.type_text(schema)}"
+        exhausted += parameters.is_too_large
+        if not parameters.is_too_large and _fits(text, max_tokens):
+            return text
+    return ""
 
 
 def has_omissions(line: str) -> bool:

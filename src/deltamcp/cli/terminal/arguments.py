@@ -109,6 +109,8 @@ def _parse_finite(digits: str) -> float:
 def convert_by_schema(texts: Mapping[str, str], schema: JSON, resolves_references: bool = False) -> dict[str, JSON]:
     """Converts texts to the types of a schema: `5` becomes a number if the schema says so, else it stays a text.
 
+    A value where the schema has a list becomes a list of it.
+
     If the server `resolves_references`, `{"$result": ...}` is one, whatever the type.
     """
     properties = schema.get("properties") if isinstance(schema, dict) else None
@@ -136,7 +138,9 @@ def _convert(text: str, types: set[str]) -> JSON:
     try:
         value = load_json(text)
     except (ValueError, RecursionError):
-        return text
+        return [text] if types == {"array"} else text
+    if types == {"array"} and not isinstance(value, list):
+        return [value]
     if isinstance(value, str) or ("string" in types and not _has_type(value, types)):
         return text
     return value

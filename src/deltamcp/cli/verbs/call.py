@@ -39,6 +39,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument("--fields", metavar="FIELDS", help="only these fields, as a,b.c; or a JMESPath expression")
     verb.add_argument("--grep", metavar="PATTERN", help="only the lines or rows that match this regular expression")
+    verb.add_argument("--since", metavar="HANDLE", help="only what changed since the result with this handle")
     verb.add_argument("--max-tokens", type=int, metavar="N", help="as much as fits into so many")
     verb.add_argument("--all", action="store_true", help="the whole value, however many pages it has")
     verb.add_argument(
@@ -98,7 +99,7 @@ def _check_options(args: argparse.Namespace) -> None:
     Raises:
         ConfigurationError: the options contradict each other, or a value is invalid.
     """
-    if args.detach and any((args.all, args.page, args.max_tokens, args.page_size, args.fields, args.grep)):
+    if args.detach and any((args.all, args.page, args.max_tokens, args.page_size, args.fields, args.grep, args.since)):
         raise ConfigurationError("--detach prints no result; leave out the options that say how much of it.")
     if args.all and any(option is not None for option in (args.page, args.max_tokens, args.page_size)):
         raise ConfigurationError("--all is everything; leave out --page, --page-size and --max-tokens.")
@@ -164,7 +165,7 @@ async def _fetch_reply(
         # The original Delta-MCP takes page and size as arguments that the tool's schema does not have.
         paged = {**sent, "page": args.page or 1, "pageSize": size}
         return Reply(await client.request("tools/call", {"name": tool, "arguments": paged}), is_delta=True)
-    if client.server.is_delta and args.all and args.fields is None and args.grep is None:
+    if client.server.is_delta and args.all and args.fields is None and args.grep is None and args.since is None:
         # A policy would be applied here, and to the first page only.
         return await client.call_tool(tool, sent, progress=progress_bar.show_progress)
     uses_server_pages = args.page is not None and args.page_size is None and args.max_tokens is None
@@ -188,7 +189,7 @@ async def _fetch_reply(
 def _result_policy(args: argparse.Namespace, size: int | None) -> ResultPolicy | None:
     if args.all:
         size = _UNBOUNDED
-    if args.fields is None and args.grep is None and size is None and args.max_tokens is None:
+    if all(given is None for given in (args.fields, args.grep, args.since, size, args.max_tokens)):
         return None
     # Only --max-tokens limits the tokens of a page or a selection.
     max_tokens = args.max_tokens if args.max_tokens is not None else _UNBOUNDED
@@ -197,6 +198,7 @@ def _result_policy(args: argparse.Namespace, size: int | None) -> ResultPolicy |
         page_size=size,
         fields=args.fields,
         grep=args.grep,
+        since=args.since,
         tables=False if args.json else None,
     )
 

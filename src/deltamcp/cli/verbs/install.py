@@ -35,6 +35,12 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     add_options(verb)
     verb.add_argument("--only", action="append", default=[], metavar="NAME", help="a server to move; repeatable")
     verb.add_argument("--except", action="append", default=[], dest="without", metavar="NAME", help="one that stays")
+    verb.add_argument(
+        "--process-per-conversation",
+        action="store_true",
+        help="each conversation of the host, and each subagent, starts a gateway of its own: let it say unasked what "
+        "changed",
+    )
     verb.set_defaults(run=run)
 
 
@@ -53,7 +59,8 @@ def run(args: argparse.Namespace) -> None:
     if args.host is None:
         raise ConfigurationError(_which_host(machine, args.project))
     found = list(host_files(args.host, machine, args.project))
-    plans = [_plan(host_file, path, machine, ServerChoice(args.only, args.without), store) for host_file, path in found]
+    choice = ServerChoice(args.only, args.without, args.process_per_conversation)
+    plans = [_plan(host_file, path, machine, choice, store) for host_file, path in found]
     _check_names([*args.only, *args.without], plans)
     movable = [plan for plan in plans if plan.installation.moved or plan.is_change]
     if not movable:
