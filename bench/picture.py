@@ -3,7 +3,8 @@
     python -m bench.picture --measure      # runs bench.agents both ways, a minute, and draws
     python -m bench.picture                # draws the figures that are there
 
-The figures are in docs/pictures/agents.json, the pictures for light and dark pages beside it.
+The figures are in docs/pictures/agents.json, the pictures for light and dark pages beside it, with one of what `audit`
+prints.
 """
 
 import argparse
@@ -11,7 +12,10 @@ import asyncio
 import datetime
 import html
 import json
+import os
+import re
 import subprocess
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ from bench.agents.harness import Report, run_plain_tasks, run_tasks
 from bench.agents.setting import LISTED, OWN, REAL
 from bench.corpus import CORPUS
 from bench.peers import ROOT
+from tests.support.paths import PROGRAM
 
 FOLDER = ROOT / "docs" / "pictures"
 FIGURES = FOLDER / "agents.json"
@@ -28,6 +33,9 @@ COLORS = {
     "dark": {"ink": "#e6edf3", "faint": "#9198a1", "track": "#212830", "plain": "#656c76", "ours": "#4493f8"},
 }
 _WIDTH, _LEFT, _BAR = 880, 300, 430
+AUDIT = FOLDER / "audit.txt"
+COMMAND = "delta-mcp audit examples/gateway/gateway.toml"
+_LINE = 21
 
 
 def measure(corpus: Path) -> dict[str, Any]:
@@ -52,7 +60,7 @@ def _figures(report: Report) -> dict[str, int]:
         "definitions": report.definitions,
         "tokens_of_a_task": round(sum(costs) / len(costs)),
         "solved": sum(run.is_right for run in report.plain),
-        "solved_after_a_mistake": sum(run.is_right for run in report.mistaken),
+        **({"solved_after_a_mistake": sum(run.is_right for run in report.mistaken)} if report.mistaken else {}),
     }
 
 
@@ -89,6 +97,42 @@ def draw(figures: dict[str, Any], colors: dict[str, str]) -> str:
     )
 
 
+def record_audit() -> str:
+    """The command and what it prints, without its list of the largest tools."""
+    words = COMMAND.split()[1:]
+    variables = {
+        **os.environ,
+        "COLUMNS": "88",
+        "NO_COLOR": "1",
+        "PATH": f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    found = subprocess.run(
+        [str(PROGRAM), *words], cwd=ROOT, env=variables, capture_output=True, text=True, check=True
+    ).stdout
+    totals, _, rest = found.partition("The largest tools")
+    [summary] = re.findall(r"Behind the gateway .*", rest)
+    lines = (f"$ {COMMAND}", *totals.rstrip().splitlines(), "", *textwrap.wrap(summary, 88))
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def draw_terminal(text: str, colors: dict[str, str]) -> str:
+    """What a terminal shows, as SVG."""
+    lines = text.splitlines()
+    height = _LINE * len(lines) + 56
+    rows = "\n  ".join(
+        f'<text x="22" y="{52 + number * _LINE}" fill="{colors["ours" if line.startswith("$") else "ink"]}"'
+        f' xml:space="preserve">{html.escape(line)}</text>'
+        for number, line in enumerate(lines)
+    )
+    dots = "".join(f'<circle cx="{26 + 18 * place}" cy="20" r="5" fill="{colors["plain"]}"/>' for place in range(3))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img"'
+        f' aria-label="What {COMMAND} prints"\n'
+        '  font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="14.5">\n'
+        f'  <rect width="{_WIDTH}" height="{height}" rx="8" fill="{colors["track"]}"/>{dots}\n  {rows}\n</svg>\n'
+    )
+
+
 def describe(figures: dict[str, Any]) -> str:
     """What the picture shows, for those who cannot see it."""
     plain, ours = figures["plain"], figures["gateway"]
@@ -110,9 +154,11 @@ def main() -> None:
     args = parser.parse_args()
     if args.measure:
         FIGURES.write_text(json.dumps(measure(args.data), indent=2) + "\n")
+        AUDIT.write_text(record_audit())
     figures = json.loads(FIGURES.read_text())
     for name, colors in COLORS.items():
         (FOLDER / f"agents-{name}.svg").write_text(draw(figures, colors))
+        (FOLDER / f"audit-{name}.svg").write_text(draw_terminal(AUDIT.read_text(), colors))
     print(describe(figures))
 
 

@@ -31,7 +31,7 @@ REFERENCE: Mapping[str, Callable[[], str]] = {
 """What makes the pages of the reference."""
 
 SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "Start": ("README.md", "docs/tutorials/gateway.md", "docs/tutorials/server.md", "docs/glossary.md"),
+    "Start": ("README.md", "docs/tutorial-gateway.md", "docs/tutorial-server.md", "docs/glossary.md"),
     "Servers of others": ("docs/gateway.md", "docs/command-line.md", "docs/client.md"),
     "A server of yours": (
         "docs/server.md",

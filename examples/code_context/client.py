@@ -46,7 +46,8 @@ async def work(repository: Path) -> None:
         print("source:", source.splitlines()[0])
 
         (repository / "cart.py").write_text(CART.replace("def discounted", "def taxed(item): ...\n\n\ndef discounted"))
-        again = await client.call_tool("context_for_task", {"task": "total of a cart with its discount"})
+        task = {"task": "total of a cart with its discount", "since": first.handle}
+        again = await client.call_tool("context_for_task", task)
         share = count_tokens(again.text) / count_tokens(first.text)
         assert share < 0.25, share
         print("after an edit: less than a quarter of the tokens")

@@ -14,10 +14,10 @@ async def main() -> None:
         print("listed:", ", ".join(tool.name for tool in listed))
         assert "discover" in {tool.name for tool in listed} and len(listed) < 10
 
-        found = str(await client.call("discover", query="items of a shelf in the stock"))
+        found = str(await client.call("discover", query=["items of a shelf in the stock"]))
         print("found:", next(line.split()[0] for line in found.splitlines() if "list_items" in line))
 
-        schema = str(await client.call("get_schema", operation="stock.list_items"))
+        schema = str(await client.call("get_schema", operation=["stock.list_items"]))
         assert "shelf" in schema
 
         reply = await client.call_tool("query", {"operation": "stock.list_items", "params": {}})

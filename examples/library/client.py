@@ -19,7 +19,7 @@ async def main() -> None:
     async with connect(
         "delta-mcp serve examples/library/operations.json --disclosure meta", on_elicitation=agree
     ) as client:
-        found = await client.call("discover", query="lend a book")
+        found = await client.call("discover", query=["lend a book"])
         print("discover:", *str(found).splitlines()[:3], sep="\n  ")
 
         books = await client.call("execute", operation="list_books", params={"available": True})

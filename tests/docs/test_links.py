@@ -11,6 +11,7 @@ from tests.support.paths import ROOT
 SOURCE = ROOT / "src" / "deltamcp"
 TEXTS = (
     *PAGES,
+    ROOT / "SECURITY.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
@@ -21,7 +22,17 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 _FILE = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.(?:py|md|json))?|[\w-]+\.py)`")
 _UNRESOLVABLE = re.compile(r"\b(?:RB|CS)-\d+|\b[Ss]eeds? \d|\bissue \d|\bdecision 0\d")
 _MCP_LITE_ID = re.compile(r"\bML-(\d+)")
-READERS_OWN = {"shelf.py", "notes.py", "app.py", "tracker.py", "circle.py"}
+READERS_OWN = {
+    "shelf.py",
+    "notes.py",
+    "app.py",
+    "tracker.py",
+    "circle.py",
+    "notes/server.py",
+    "tools/notes.py",
+    ".venv/bin/",
+    "io.github.delta-mcp/",
+}
 """Files that a reader makes."""
 PLANNED = {"dashboard/"}
 

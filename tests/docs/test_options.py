@@ -38,3 +38,14 @@ def test_every_key_of_a_gateways_file_is_in_its_page():
     keys = {*GatewayConfig.__struct_fields__, *UpstreamConfig.__struct_fields__, *ENTRY_KEYS}
     keys = keys - {"upstreams", "entry", "filled"} | {"servers", "defaults", "include"}
     assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
+
+
+def test_messages_of_troubleshooting_are_those_of_the_code():
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    texts = "".join(path.read_text() for path in sorted((ROOT / "src" / "deltamcp").rglob("*.py")))
+    code = re.sub(r'"\s*\n\s*f?"', "", texts)
+    messages = re.findall(r"^\| `([^`|]*[a-z] [^`|]*)`", page, re.MULTILINE)
+    ours = [message for message in messages if not message.startswith(("error: externally", "delta-mcp: command"))]
+    assert len(ours) >= 15
+    parts = {part.strip(" '[].;?") for message in ours for part in message.split("…")}
+    assert [part for part in sorted(parts) if part and part not in code] == []

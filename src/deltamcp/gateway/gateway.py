@@ -93,10 +93,6 @@ class Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def config(self) -> GatewayConfig:
-        return self._config
-
-    @property
     def ledger(self) -> Ledger | None:
         return self._ledger
 

@@ -60,7 +60,10 @@ def run(args: argparse.Namespace) -> None:
     elif not any(readable.values()):
         return
     elif is_terminal:
-        answer = input(f"\nApprove? [{'Y/n' if args.yes else 'y/N'}] ").strip().casefold()
+        try:
+            answer = input(f"\nApprove? [{'Y/n' if args.yes else 'y/N'}] ").strip().casefold()
+        except EOFError:  # Ctrl-D
+            answer = "no"
         if answer in ("y", "yes") or (args.yes and not answer):
             _decide(approvals, readable, records, is_approval=True)
     else:

@@ -133,7 +133,7 @@ CONFIGURATION = Path(__file__).with_name("gateway.toml")
 async def use_the_gateway() -> None:
     async with connect(["delta-mcp", "gateway", str(CONFIGURATION)], progressive=False) as client:
         assert "discover" in [tool.name for tool in await client.tools()]
-        assert "write_note" in str(await client.call("discover", query="write a note"))
+        assert "write_note" in str(await client.call("discover", query=["write a note"]))
         note = {"operation": "notes.write_note", "params": {"name": "milk", "text": "Buy milk."}}
         assert "1 notes" in (await client.call_tool("execute", note)).text
 
