@@ -119,6 +119,7 @@ class RemoteResource(Resource):
         self.cache_seconds = 0.0
         self.template = _read_template(self.list_item[key]) if key == "uriTemplate" else None
         self.complete = complete
+        self.tags = frozenset()
         self.origin = None
 
     def with_uri(self, uri: str) -> "RemoteResource":
@@ -150,6 +151,7 @@ class RemotePrompt(Prompt):
         self.function = function
         self.function_shape = _SHAPE
         self.complete = complete
+        self.tags = frozenset()
         self.origin = None
 
     def with_name(self, name: str) -> "RemotePrompt":

@@ -2,14 +2,21 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypedDict, Unpack
 from urllib.parse import unquote
 
 from msgspec import to_builtins
 
 from deltamcp.catalog.items.prompt import Completer
-from deltamcp.catalog.items.registration import check_options, docstring, function_name, omit_empty
+from deltamcp.catalog.items.registration import (
+    check_options,
+    docstring,
+    function_name,
+    omit_empty,
+    read_tags,
+    tagged_meta,
+)
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Annotations, Icon
 from deltamcp.work import Work
@@ -198,6 +205,8 @@ class ResourceOptions(TypedDict, total=False):
     annotations: Annotations
     icons: list[Icon]
     meta: dict[str, JSON]
+    tags: Collection[str]
+    """As of tools."""
     cache_seconds: float
     """How long clients may cache the contents (2026-07-28); not at all by default."""
 
@@ -215,6 +224,7 @@ class Resource:
         "mime_type",
         "origin",
         "signature",
+        "tags",
         "template",
     )
 
@@ -230,6 +240,7 @@ class Resource:
         self._options = options
         self.function = function
         self.mime_type = options.get("mime_type")
+        self.tags = read_tags(options.get("tags", ()))
         self.cache_seconds = options.get("cache_seconds", 0.0)
         if not _SCHEME.match(uri):
             raise ConfigurationError(f"the URI {uri!r} has no scheme; write it as notes://{uri.lstrip('/')}.")
@@ -257,7 +268,7 @@ class Resource:
             "size": options.get("size"),
             "annotations": to_builtins(options.get("annotations")),
             "icons": to_builtins(options.get("icons")),
-            "_meta": options.get("meta"),
+            "_meta": tagged_meta(options.get("meta"), self.tags),
         }
         self.list_item = omit_empty(parts)
 
