@@ -22,7 +22,7 @@ from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.values import JSON, LOCAL, About, Kind, Principal
 
 T = TypeVar("T", bound=Operation | Resource | Prompt)
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 """MCP 2025-11-25, "Tool Names"; hosts refuse other names."""
 

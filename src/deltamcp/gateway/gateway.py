@@ -62,7 +62,7 @@ class Gateway:
         """
         self._config = config = _without_own_policies(config)
         self._ledger, self._live = ledger, live
-        self.server = DeltaServer(
+        self.server: DeltaServer = DeltaServer(
             config.name,
             VERSION,
             disclosure=Disclosure(config.disclosure, query=config.query, destructive=config.destructive),

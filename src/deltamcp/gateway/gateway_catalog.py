@@ -48,7 +48,7 @@ _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
 _APPROVALS_SECONDS = 2.0
 """Between two looks at whether the user approved something."""
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class GatewayCatalog:
