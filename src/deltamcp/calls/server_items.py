@@ -54,7 +54,7 @@ class _VisibleRules(NamedTuple):
     differs: bool
 
 
-class Surface(NamedTuple):
+class ServerSurface(NamedTuple):
     """How the items of a server are shown, and how their results are fitted to a budget."""
 
     disclosure: Disclosure
@@ -188,7 +188,7 @@ class ServerItems:
         self,
         old: Sequence[Operation | Resource | Prompt],
         new: Sequence[Operation | Resource | Prompt],
-        surface: Surface | None = None,
+        surface: ServerSurface | None = None,
     ) -> Callable[[], None]:
         """Does the work of `replace_items`; what it returns makes the change, on the event loop and in no time.
 
@@ -219,7 +219,7 @@ class ServerItems:
         self,
         old: Sequence[Operation | Resource | Prompt],
         new: Sequence[Operation | Resource | Prompt],
-        surface: Surface | None,
+        surface: ServerSurface | None,
     ) -> None:
         if surface is not None:
             self._results = surface.results
