@@ -35,10 +35,13 @@ durations: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready .too
 	@$(BIN)/pytest $(PARALLEL) --record-durations
 
 check: .venv/docs-ready .tools/ready .tools/interop-ready .tools/redis-ready .tools/chromium-ready
-	@echo "==> Format, lint, types, imports, the site, tests"
+	@echo "==> Format, lint, types, those that users see, imports, the site, tests"
 	@$(BIN)/ruff format --check
 	@$(BIN)/ruff check
 	@$(BIN)/mypy
+	@mkdir -p build
+	@PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes deltamcp --ignoreexternal >build/types.txt \
+		|| { tail -40 build/types.txt; exit 1; }
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m website build
 	@$(BIN)/pytest $(PARALLEL)

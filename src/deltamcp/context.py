@@ -196,22 +196,22 @@ class Context:
         memo: JSON = None,
     ) -> None:
         self._deadline = deadline
-        self.terms = terms
-        self.request_id = request_id
-        self.lifespan = lifespan
+        self.terms: Terms = terms
+        self.request_id: RequestId = request_id
+        self.lifespan: Any = lifespan
         """The value that the server's lifespan yielded."""
-        self.promise_id = promise_id
+        self.promise_id: str | None = promise_id
         """Identifies the call if it runs behind a promise, also when it runs again; None if its client waits."""
-        self.attempt = attempt
+        self.attempt: int = attempt
         """Which run of the call behind a promise this is: after answers to questions, and where a worker died, the
         function runs again."""
-        self.memo = memo
+        self.memo: JSON = memo
         """What the function gave `InputPending` in the round before; None in the first round."""
         self._channel = channel
         self._answers = answers
         self._session = session
         self._shared = shared
-        self.state = state
+        self.state: ConversationState = state
         """What the server's functions keep of the conversation that the request belongs to: a small mapping, in the
         store. Its methods raise `NoConversationError` where the request names none."""
         self._read = read

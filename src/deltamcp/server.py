@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from deltamcp.transports.options import GrpcOptions, HttpOptions, HttpServerOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 Lifespan = Callable[["DeltaServer"], contextlib.AbstractAsyncContextManager[Any]]
 
@@ -147,7 +147,7 @@ class DeltaServer:
         computations = Computations(limits.work_steps)
         search = OperationSearch(catalog, embedder, embedder_weight, computations)
         self._catalog, self._limits, self._hooks = catalog, limits, hooks
-        self.items = ServerItems(catalog, hooks, hub, results, strict)
+        self.items: ServerItems = ServerItems(catalog, hooks, hub, results, strict)
         """What the server offers, for servers that it is mounted in and programs that make items themselves."""
         self._make_engine = functools.partial(
             Engine, catalog, info, instructions, limits, hooks, hub, search, computations, cache_seconds, conversation

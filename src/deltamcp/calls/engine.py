@@ -44,6 +44,7 @@ from deltamcp.limits import Limits
 from deltamcp.replicas import Replica
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.figures import Key
+from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.runtime.local_sessions import LocalSessions
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Computations
@@ -119,17 +120,18 @@ class Engine:
         self.store = store
         self.hub = hub
         self.computations = computations
-        self.dialects = Dialects(info, cache_seconds, catalog.view, limits.input_seconds)
+        self.dialects: Dialects = Dialects(info, cache_seconds, catalog.view, limits.input_seconds)
         catalog.instructions = instructions
-        self.capabilities = Capabilities(catalog, info)
-        self.lifespan = hooks.lifespan
-        self.local_sessions = LocalSessions()
-        self.rates = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
+        self.capabilities: Capabilities = Capabilities(catalog, info)
+        self.lifespan: ServerLifespan = hooks.lifespan
+        self.local_sessions: LocalSessions = LocalSessions()
+        self.rates: RateBuckets | None = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
-        self.stored_results = stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
+        stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
+        self.stored_results: StoredResults = stored
         continuation = Continuation(stored, computations)
         changes = ChangeDelivery(stored, continuation, computations)
-        self.learned_shapes = LearnedShapes(computations)
+        self.learned_shapes: LearnedShapes = LearnedShapes(computations)
         held = HeldResults()
         deliveries: dict[ResultShape, Delivery] = {
             ResultShape.MCP: McpDelivery(continuation, changes, self.learned_shapes, held),
@@ -153,7 +155,7 @@ class Engine:
             self.rates,
             held,
         )
-        self.make_seal = functools.partial(Seal, state_keys)
+        self.make_seal: Callable[[float], Seal] = functools.partial(Seal, state_keys)
         """Makes what encrypts with the server's state keys; its argument is the seconds for which that is valid."""
         self.pages = pages
         self._promise_queue = promise_queue

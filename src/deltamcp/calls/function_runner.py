@@ -36,7 +36,7 @@ from deltamcp.runtime.seal import Seal, SessionContext
 from deltamcp.runtime.threads import Threads
 from deltamcp.values import JSON, SESSION_CONTEXT_KEY, BlobResource, Failure, Inputs, Kind, Outcome, TextResource
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 ReadForFunction: TypeAlias = Callable[
@@ -163,9 +163,9 @@ class FunctionRunner:
         self._dependent_calls = asyncio.Semaphore(limits.calls)
         """Bounds the calls with dependencies, among them cancelled ones whose dependencies are not closed yet."""
         self._state = state
-        self.seconds = limits.handler_seconds
+        self.seconds: float = limits.handler_seconds
         """The time of a function whose author set no timeout."""
-        self.has_middleware = bool(hooks.middleware)
+        self.has_middleware: bool = bool(hooks.middleware)
 
     def run_call(
         self,

@@ -22,7 +22,7 @@ from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.values import JSON, LOCAL, About, Kind, Principal
 
 T = TypeVar("T", bound=Operation | Resource | Prompt)
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 """MCP 2025-11-25, "Tool Names"; hosts refuse other names."""
 
@@ -46,7 +46,7 @@ class _Replacement(NamedTuple):
     new: list[Operation]
 
 
-class Surface(NamedTuple):
+class ServerSurface(NamedTuple):
     """How the items of a server are shown, and how their results are fitted to a budget."""
 
     disclosure: Disclosure
@@ -180,7 +180,7 @@ class ServerItems:
         self,
         old: Sequence[Operation | Resource | Prompt],
         new: Sequence[Operation | Resource | Prompt],
-        surface: Surface | None = None,
+        surface: ServerSurface | None = None,
     ) -> Callable[[], None]:
         """Does the work of `replace_items`; what it returns makes the change, on the event loop and in no time.
 
@@ -211,7 +211,7 @@ class ServerItems:
         self,
         old: Sequence[Operation | Resource | Prompt],
         new: Sequence[Operation | Resource | Prompt],
-        surface: Surface | None,
+        surface: ServerSurface | None,
     ) -> None:
         if surface is not None:
             self._results = surface.results

@@ -45,10 +45,10 @@ class Catalog:
         results: ResultPolicy | None = None,
     ) -> None:
         self._page_size = page_size
-        self.disclosure = disclosure or Disclosure()
+        self.disclosure: Disclosure = disclosure or Disclosure()
         self._resolved_policy = None if results is None else resolve_policy(results)
         self._may_cut_results = results is not None
-        self.scheme = uri_scheme(self.disclosure.scheme or self.disclosure.prefix or name)
+        self.scheme: str = uri_scheme(self.disclosure.scheme or self.disclosure.prefix or name)
         self.operations: dict[str, Operation] = {}
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, Resource] = {}
@@ -67,7 +67,7 @@ class Catalog:
         """Returns the catalog of a principal, where principals are offered different items; else all see this one."""
         self.prepare: Callable[[Principal], Awaitable[None]] | None = None
         """Makes what `own` returns for a principal, where that takes a while; it is called before each request."""
-        self.is_public = True
+        self.is_public: bool = True
         """Whether caches may share the lists of callers that see the same."""
         self.instructions: str | None = None
         """A text that tells the model how to use the server."""
@@ -80,13 +80,13 @@ class Catalog:
         self.await_start: Callable[[str, Principal], Awaitable[bool]] | None = None
         """Waits for the server behind this one that an unknown operation would be of, if that is starting; returns
         whether the operation may be known now."""
-        self.declares_completions = False
+        self.declares_completions: bool = False
         """Whether items may complete their arguments themselves."""
         self.declared_kinds: frozenset[Kind] = frozenset()
         """The kinds of lists that the server says it has even while they are empty."""
         self.content_lines: MutableMapping[str, str] = {}
         """The lines that summarize what was registered at some time, as `Directory` keeps them."""
-        self.version = 0
+        self.version: int = 0
         """Increases with every change."""
         self._promises = -1, False
         """Whether an operation may answer with a promise, in a version of the catalog."""

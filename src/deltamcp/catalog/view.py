@@ -214,7 +214,7 @@ class View:
         """
         self.operations = operations
         self.withheld = withheld
-        self.withholds = bool(withheld)
+        self.withholds: bool = bool(withheld)
         """Whether there are operations that the caller knows of and may not call."""
         self._shared_items = shared_items
         self._disclosure = disclosure

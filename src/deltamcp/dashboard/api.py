@@ -140,16 +140,16 @@ class GatewayApi:
             label: Says what the gateway serves, such as the name of its configuration.
             began: When it was started, in seconds since 1970.
         """
-        self.id = str(os.getpid())
+        self.id: str = str(os.getpid())
         self.page = ""
         """The address of the gateway's own pages; empty if it has none."""
         self._gateway = gateway
         self._label = label
         self._began = began
-        self.records = CallRecords(gateway)
-        self.servers = Servers(gateway, self.records)
-        self.playground = Playground(gateway, self.servers, self.records)
-        self.reviews = Reviews(gateway.approvals)
+        self.records: CallRecords = CallRecords(gateway)
+        self.servers: Servers = Servers(gateway, self.records)
+        self.playground: Playground = Playground(gateway, self.servers, self.records)
+        self.reviews: Reviews = Reviews(gateway.approvals)
 
     async def ask(self, name: str, arguments: Mapping[str, JSON] = MappingProxyType({})) -> JSON:
         ask = ASKS.get(name)

@@ -5,7 +5,7 @@ from typing import Any, TypedDict, Unpack
 
 from msgspec import to_builtins
 
-from deltamcp.catalog.items.function_shape import inspect_function
+from deltamcp.catalog.items.function_shape import FunctionShape, inspect_function
 from deltamcp.catalog.items.registration import check_options, function_name, omit_empty
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Icon
@@ -21,10 +21,10 @@ class Completer:
         Raises:
             ConfigurationError: the function takes neither one nor two parameters.
         """
-        self.function = function
+        self.function: Callable[..., Any] = function
         self.origin: object | None = None
         """Where the completion was registered, if its server is mounted."""
-        self.function_shape = inspect_function(function, context_type)
+        self.function_shape: FunctionShape = inspect_function(function, context_type)
         fields = self.function_shape.named_fields()
         if len(fields) not in (1, 2):
             raise ConfigurationError("a completion takes the text so far and, optionally, the arguments already given.")
@@ -54,14 +54,14 @@ class Prompt:
         check_options(options, PromptOptions)
         self._context_type = context_type
         self._options = options
-        self.function = function
-        self.name = options.get("name") or function_name(function)
+        self.function: Callable[..., Any] = function
+        self.name: str = options.get("name") or function_name(function)
         from deltamcp.catalog.items.signature import (
             Signature,  # with pydantic, which items of other servers do not need
         )
 
-        self.signature = Signature(function, context_type)
-        self.function_shape = self.signature.function_shape
+        self.signature: Signature = Signature(function, context_type)
+        self.function_shape: FunctionShape = self.signature.function_shape
         self.origin: object | None = None
         """Where the prompt was registered, if its server is mounted."""
         parts = {
@@ -72,7 +72,7 @@ class Prompt:
             "icons": to_builtins(options.get("icons")),
             "_meta": options.get("meta"),
         }
-        self.list_item = omit_empty(parts)
+        self.list_item: dict[str, JSON] = omit_empty(parts)
 
     def with_name(self, name: str) -> "Prompt":
         """Returns the same prompt with another name."""

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from msgspec import to_builtins
 
+from deltamcp.catalog.items.function_shape import FunctionShape
 from deltamcp.catalog.items.prompt import Completer
 from deltamcp.catalog.items.registration import check_options, docstring, function_name, omit_empty
 from deltamcp.errors import ConfigurationError
@@ -58,7 +59,7 @@ class UriTemplate:
                 found_names.append((name, operator == "+"))
                 texts.append("")
         texts[-1] += template[position:]
-        self.names = [*(name for name, _ in found_names), *self._query]
+        self.names: list[str] = [*(name for name, _ in found_names), *self._query]
         is_nameable = len(set(self.names)) == len(self.names) and all(map(str.isidentifier, self.names))
         if "{" in template[position:] or not self.names or not is_nameable:
             raise ConfigurationError(
@@ -228,9 +229,9 @@ class Resource:
         check_options(options, ResourceOptions)
         self._context_type = context_type
         self._options = options
-        self.function = function
-        self.mime_type = options.get("mime_type")
-        self.cache_seconds = options.get("cache_seconds", 0.0)
+        self.function: Callable[..., Any] = function
+        self.mime_type: str | None = options.get("mime_type")
+        self.cache_seconds: float = options.get("cache_seconds", 0.0)
         if not _SCHEME.match(uri):
             raise ConfigurationError(f"the URI {uri!r} has no scheme; write it as notes://{uri.lstrip('/')}.")
         self.template: UriTemplate | LooseUriTemplate | None = UriTemplate(uri) if "{" in uri else None
@@ -238,8 +239,8 @@ class Resource:
             Signature,  # with pydantic, which items of other servers do not need
         )
 
-        self.signature = Signature(function, context_type)
-        self.function_shape = self.signature.function_shape
+        self.signature: Signature = Signature(function, context_type)
+        self.function_shape: FunctionShape = self.signature.function_shape
         self.origin: object | None = None
         """Where the resource was registered, if its server is mounted."""
         variables = set(self.template.names) if isinstance(self.template, UriTemplate) else set()
@@ -259,7 +260,7 @@ class Resource:
             "icons": to_builtins(options.get("icons")),
             "_meta": options.get("meta"),
         }
-        self.list_item = omit_empty(parts)
+        self.list_item: dict[str, JSON] = omit_empty(parts)
 
     def variables(self, values: dict[str, str], uri: str) -> dict[str, str]:
         """Returns what the function gets of a URI that is read, from the values of its template's variables."""

@@ -24,7 +24,7 @@ from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Receive, Scope, Send
 from deltamcp.wire import sse
 
-logger = logging.getLogger("deltamcp.http")
+logger: logging.Logger = logging.getLogger("deltamcp.http")
 
 _MAX_BODY_BYTES = 1024 * 1024
 _MAX_QUERY_FIELDS = 20

@@ -57,7 +57,7 @@ _REPLICA_LOST = Failure(
 _ID_CHARS = 32
 _RETRY_SECONDS = 1.0
 
-logger = logging.getLogger("deltamcp.http")
+logger: logging.Logger = logging.getLogger("deltamcp.http")
 
 
 class SharedSessions(SessionDirectory):
