@@ -148,6 +148,7 @@ class RequestProgress(Struct):
     """What all contexts of one request share, so that a question or a progress is not counted twice."""
 
     question_count: int = 0
+    has_asked: bool = False
     progress: float | None = None
     cancelled: bool = False
 
@@ -374,6 +375,11 @@ class Context:
         """Whether a question ends this run, and the function runs again once the client has answered."""
         return self.terms.era is Era.MODERN or self.promise_id is not None
 
+    @property
+    def has_asked(self) -> bool:
+        """Whether this request has asked its client something, or has brought the answers."""
+        return self._shared.has_asked or bool(self._answers)
+
     async def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited:
         """Asks the user to fill in a form.
 
@@ -446,6 +452,7 @@ class Context:
         Raises:
             InputDeclinedError: the client cannot be asked one of the questions.
         """
+        self._shared.has_asked = True
         questions = {key: adapt_question(question, self.terms) for key, question in questions.items()}
         if self.runs_again_with_answers or self._asks_model(questions):
             missing = {key: question for key, question in questions.items() if key not in self._answers}

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
+from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.consent import Consents
 from deltamcp.calls.failures import refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
@@ -24,7 +25,6 @@ from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.rate_limits import RateBuckets, RateLimits
 from deltamcp.calls.request_context import RequestContext, RequestState
 from deltamcp.calls.resources import Prompts, Resources
-from deltamcp.calls.server_items import Capabilities
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.items.operation import Operation

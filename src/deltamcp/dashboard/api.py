@@ -190,11 +190,15 @@ class GatewayApi:
         waiting = await asyncio.to_thread(self.reviews.list_waiting, self.servers.configs)
         needs = attention.rank(servers, waiting, self.records.cut_tools(), rows, self.servers.segments)
         by_day = ledger_figures.group(rows, "day")
+        own = ledger_figures.group(ledger_figures.own_rows(rows), "day")
         totals = ledger_figures.total(rows)
         pays = ledger_figures.pays_from(totals)
         return {
             "attention": [msgspec.to_builtins(need) for need in needs],
-            "days": [{"day": day, **usage.as_json()} for (day,), usage in sorted(by_day.items())],
+            "days": [
+                {"day": day, **usage.as_json(), "own": own[(day,)].after if (day,) in own else 0}
+                for (day,), usage in sorted(by_day.items())
+            ],
             "totals": totals.as_json(),
             "sentences": ledger_figures.sentences(totals) if rows else [],
             "pays": None if pays is None else pays.as_json(),

@@ -170,7 +170,7 @@ class PrincipalCatalogs:
         if principal is LOCAL:
             return
         own = self._anybody if principal is ANONYMOUS else self._find(principal)
-        if not own.has_waited:
+        if not own.has_waited and principal is not ANONYMOUS:  # nothing is fetched for callers without a login
             await self._wait(own)
         await self._update(own)
 

@@ -4,14 +4,21 @@ import builtins  # `type` is an attribute here
 import functools
 import re
 import unicodedata
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from msgspec import to_builtins
 
 from deltamcp.catalog import lite_tools
 from deltamcp.catalog.items.function_shape import FunctionShape, inspect_function
-from deltamcp.catalog.items.registration import check_options, docstring, function_name, omit_empty
+from deltamcp.catalog.items.registration import (
+    check_options,
+    docstring,
+    function_name,
+    omit_empty,
+    read_tags,
+    tagged_meta,
+)
 from deltamcp.catalog.schema import param_headers
 from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError
 from deltamcp.catalog.schema.json_schema import ForeignSchema, describes_object, wrapper_schema
@@ -82,6 +89,8 @@ class ToolOptions(TypedDict, total=False):
     """Arguments of valid calls, shown with the exact schema."""
     keywords: list[str]
     """Further words that the search finds the operation by."""
+    tags: Collection[str]
+    """What `DeltaServer.enable` and `disable` choose items by; clients find them in the definition's `_meta`."""
     pinned: bool
     """Whether the tool is listed even where meta-tools replace the others."""
     policy: Literal["allow", "confirm"]
@@ -141,6 +150,7 @@ class Operation:
         "results",
         "scopes",
         "sync_seconds",
+        "tags",
         "takes_since",
         "timeout",
         "tool",
@@ -190,6 +200,7 @@ class Operation:
         self.id: str = _operation_id(self.name, options)
         self.examples: tuple[dict[str, JSON], ...] = tuple(options.get("examples", ()))
         self.keywords: tuple[str, ...] = tuple(options.get("keywords", ()))
+        self.tags: frozenset[str] = read_tags(options.get("tags", ()))
         self.pinned: bool = options.get("pinned", False)
         self.consent_policy = options.get("policy", "allow")
         if self.consent_policy not in ("allow", "confirm"):
@@ -638,7 +649,7 @@ def _tool_definition(
     name: str, options: ToolOptions, docstring: str | None, input_schema: dict[str, JSON]
 ) -> dict[str, JSON]:
     policy = options.get("promise", "never")
-    meta = options.get("meta")
+    meta = tagged_meta(options.get("meta"), read_tags(options.get("tags", ())))
     parts = {
         "name": name,
         "title": options.get("title"),

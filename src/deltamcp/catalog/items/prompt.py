@@ -1,12 +1,12 @@
 """Prompts: messages that a user selects by name and fills in with arguments, which completions suggest."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypedDict, Unpack
 
 from msgspec import to_builtins
 
 from deltamcp.catalog.items.function_shape import FunctionShape, inspect_function
-from deltamcp.catalog.items.registration import check_options, function_name, omit_empty
+from deltamcp.catalog.items.registration import check_options, function_name, omit_empty, read_tags, tagged_meta
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Icon
 
@@ -43,12 +43,24 @@ class PromptOptions(TypedDict, total=False):
     description: str
     icons: list[Icon]
     meta: dict[str, JSON]
+    tags: Collection[str]
+    """As of tools."""
 
 
 class Prompt:
     """A function that creates messages from its arguments. `list_item` is its entry in `prompts/list`."""
 
-    __slots__ = ("_context_type", "_options", "function", "function_shape", "list_item", "name", "origin", "signature")
+    __slots__ = (
+        "_context_type",
+        "_options",
+        "function",
+        "function_shape",
+        "list_item",
+        "name",
+        "origin",
+        "signature",
+        "tags",
+    )
 
     def __init__(self, function: Callable[..., Any], context_type: type, **options: Unpack[PromptOptions]) -> None:
         check_options(options, PromptOptions)
@@ -56,6 +68,7 @@ class Prompt:
         self._options = options
         self.function: Callable[..., Any] = function
         self.name: str = options.get("name") or function_name(function)
+        self.tags: frozenset[str] = read_tags(options.get("tags", ()))
         from deltamcp.catalog.items.signature import (
             Signature,  # with pydantic, which items of other servers do not need
         )
@@ -70,7 +83,7 @@ class Prompt:
             "description": options.get("description") or self.signature.description,
             "arguments": self._arguments() or None,
             "icons": to_builtins(options.get("icons")),
-            "_meta": options.get("meta"),
+            "_meta": tagged_meta(options.get("meta"), self.tags),
         }
         self.list_item: dict[str, JSON] = omit_empty(parts)
 

@@ -121,6 +121,7 @@ class RemoteResource(Resource):
             _read_template(self.list_item[key]) if key == "uriTemplate" else None
         )
         self.complete = complete
+        self.tags: frozenset[str] = frozenset()
         self.origin: object | None = None
 
     def with_uri(self, uri: str) -> "RemoteResource":
@@ -152,6 +153,7 @@ class RemotePrompt(Prompt):
         self.function = function
         self.function_shape: FunctionShape = _SHAPE
         self.complete = complete
+        self.tags: frozenset[str] = frozenset()
         self.origin: object | None = None
 
     def with_name(self, name: str) -> "RemotePrompt":

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypedDict, Unpack
 from urllib.parse import unquote
 
@@ -10,7 +10,14 @@ from msgspec import to_builtins
 
 from deltamcp.catalog.items.function_shape import FunctionShape
 from deltamcp.catalog.items.prompt import Completer
-from deltamcp.catalog.items.registration import check_options, docstring, function_name, omit_empty
+from deltamcp.catalog.items.registration import (
+    check_options,
+    docstring,
+    function_name,
+    omit_empty,
+    read_tags,
+    tagged_meta,
+)
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Annotations, Icon
 from deltamcp.work import Work
@@ -199,6 +206,8 @@ class ResourceOptions(TypedDict, total=False):
     annotations: Annotations
     icons: list[Icon]
     meta: dict[str, JSON]
+    tags: Collection[str]
+    """As of tools."""
     cache_seconds: float
     """How long clients may cache the contents (2026-07-28); not at all by default."""
 
@@ -216,6 +225,7 @@ class Resource:
         "mime_type",
         "origin",
         "signature",
+        "tags",
         "template",
     )
 
@@ -232,6 +242,7 @@ class Resource:
         self.function: Callable[..., Any] = function
         self.mime_type: str | None = options.get("mime_type")
         self.cache_seconds: float = options.get("cache_seconds", 0.0)
+        self.tags: frozenset[str] = read_tags(options.get("tags", ()))
         if not _SCHEME.match(uri):
             raise ConfigurationError(f"the URI {uri!r} has no scheme; write it as notes://{uri.lstrip('/')}.")
         self.template: UriTemplate | LooseUriTemplate | None = UriTemplate(uri) if "{" in uri else None
@@ -258,7 +269,7 @@ class Resource:
             "size": options.get("size"),
             "annotations": to_builtins(options.get("annotations")),
             "icons": to_builtins(options.get("icons")),
-            "_meta": options.get("meta"),
+            "_meta": tagged_meta(options.get("meta"), self.tags),
         }
         self.list_item: dict[str, JSON] = omit_empty(parts)
 
