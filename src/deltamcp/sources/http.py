@@ -82,9 +82,7 @@ def draft_request(
     )
 
 
-def _encode_body(
-    placed: list[tuple[ParameterPlace, JSON]], headers: dict[str, str], content_type: str
-) -> bytes | None:
+def _encode_body(placed: list[tuple[ParameterPlace, JSON]], headers: dict[str, str], content_type: str) -> bytes | None:
     """Returns the body, and adds its type to the headers."""
     form = _encode_pairs(_arguments_in("form", placed))
     if form:
@@ -212,12 +210,18 @@ class HttpService:
     """Calls one service through a pool of connections, which opens with the first call."""
 
     def __init__(
-        self, service: ServiceEntry, environment: Mapping[str, str], computations: Computations, limits: Limits
+        self,
+        service: ServiceEntry,
+        environment: Mapping[str, str],
+        computations: Computations,
+        limits: Limits,
+        secrets: Iterable[str] = (),
     ) -> None:
         """
         Args:
             computations: Decodes large responses.
             limits: Bounds the values of JSON in a response.
+            secrets: Further texts that no result and no message may have.
 
         Raises:
             ConfigurationError: a variable is not set, or its value cannot be used.
@@ -236,7 +240,12 @@ class HttpService:
                 raise ConfigurationError(f"The header {name} gets a value with line breaks; correct its variable.")
         values = variable_values([service.base_url, *service.headers.values()], environment)
         self._secrets = Secrets(
-            [*variable_secrets(values), *address_secrets(f"{base}?{self._query}"), *named_secrets(self._headers)]
+            [
+                *secrets,
+                *variable_secrets(values),
+                *address_secrets(f"{base}?{self._query}"),
+                *named_secrets(self._headers),
+            ]
         )
         self._computations = computations
         self._limits = limits
