@@ -32,7 +32,7 @@ REFERENCE: Mapping[str, Callable[[], str]] = {
 
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Start": ("README.md", "docs/tutorial-gateway.md", "docs/tutorial-server.md", "docs/glossary.md"),
-    "Servers of others": ("docs/gateway.md", "docs/command-line.md", "docs/client.md"),
+    "Servers of others": ("docs/gateway.md", "docs/dashboard.md", "docs/command-line.md", "docs/client.md"),
     "A server of yours": (
         "docs/server.md",
         "docs/lifespan-and-threads.md",

@@ -175,7 +175,7 @@ class ToolFailure(ToolError):  # noqa: N818 - MCP-lite calls it a failure, and k
         super().__init__(message)
         self.code = code
         self.retryable = retryable
-        self.details = dict(details or {})
+        self.details: dict[str, Any] = dict(details or {})
 
 
 class UpstreamError(ToolFailure):
@@ -262,7 +262,7 @@ class ConfigurationError(DeltaError):
         """`details` are lines to be read below the sentence, such as each fault of a file."""
         super().__init__("\n".join((sentence, *details)))
         self.sentence = sentence
-        self.details = tuple(details)
+        self.details: tuple[str, ...] = tuple(details)
 
 
 class ClientError(DeltaError):
@@ -334,7 +334,7 @@ class CallFailedError(ClientError):
         """The failure's name for programs, such as CARD_DECLINED; None if the server gives none."""
         self.retryable = retryable
         """Whether the server says that the same call may succeed later."""
-        self.details = dict(details or {})
+        self.details: dict[str, Any] = dict(details or {})
 
 
 class ResourceNeededError(ClientError):

@@ -241,6 +241,8 @@ class PromiseWish(Struct, frozen=True):
 PROMISE_ALLOWED = PromiseWish()
 PROMISES_KEY = "io.github.delta-mcp/promises"
 """The key of a definition's `_meta` that is true if the server may promise results, and knows calls by their names."""
+TAGS_KEY = "io.github.delta-mcp/tags"
+"""The key of an item's `_meta` that has its tags."""
 
 
 class CallTool(Struct, frozen=True, gc=False):

@@ -67,7 +67,7 @@ class HostAuth:
         """Does nothing: the host application has whatever connections it needs."""
 
 
-logger = logging.getLogger("deltamcp.auth")
+logger: logging.Logger = logging.getLogger("deltamcp.auth")
 
 
 class OpenAccess:

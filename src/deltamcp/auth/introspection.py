@@ -21,7 +21,7 @@ from deltamcp.values import JSON, Principal
 if TYPE_CHECKING:
     import httpx2
 
-logger = logging.getLogger("deltamcp.auth")
+logger: logging.Logger = logging.getLogger("deltamcp.auth")
 
 _INACTIVE_SECONDS = 10.0
 """For so long a token that was not active is refused without another question."""

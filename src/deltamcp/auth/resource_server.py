@@ -148,7 +148,7 @@ class ResourceMetadata:
             ConfigurationError: the resource is no URL that a token can be issued for, or a scope has a space.
         """
         parts = split_url(resource, "resource")
-        self.scopes = sorted(set(scopes))
+        self.scopes: list[str] = sorted(set(scopes))
         for scope in self.scopes:
             if not is_scope(scope):
                 raise ConfigurationError(
@@ -161,12 +161,12 @@ class ResourceMetadata:
             "bearer_methods_supported": ["header"],
             "resource_name": name,
         }
-        self.document = msgspec.json.encode({key: value for key, value in document.items() if value})
+        self.document: bytes = msgspec.json.encode({key: value for key, value in document.items() if value})
         path = parts.path.rstrip("/")
         query = f"?{parts.query}" if parts.query else ""
-        self.url = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{path}{query}"
+        self.url: str = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{path}{query}"
         """Where the document is: RFC 9728, 3.1 puts the well-known path before the resource's own."""
-        self.paths = (WELL_KNOWN, f"{WELL_KNOWN}{path}") if path else (WELL_KNOWN,)
+        self.paths: tuple[str, ...] = (WELL_KNOWN, f"{WELL_KNOWN}{path}") if path else (WELL_KNOWN,)
         """The paths at which the server has the document; clients that get no challenge try both."""
 
 

@@ -24,7 +24,7 @@ from deltamcp.auth.bearer import TokenError, TokenFault, is_scope, read_bearer, 
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import Failure, Principal
 
-logger = logging.getLogger("deltamcp.auth")
+logger: logging.Logger = logging.getLogger("deltamcp.auth")
 
 VARIABLE = "DELTA_MCP_TOKENS"
 _PREFIX = "dmcp_"

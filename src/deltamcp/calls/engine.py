@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
+from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.consent import Consents
 from deltamcp.calls.failures import refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
@@ -25,7 +26,6 @@ from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.rate_limits import RateBuckets, RateLimits
 from deltamcp.calls.request_context import RequestContext, RequestState
 from deltamcp.calls.resources import Prompts, Resources
-from deltamcp.calls.server_items import Capabilities
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.items.operation import Operation
@@ -46,6 +46,7 @@ from deltamcp.limits import Limits
 from deltamcp.replicas import Replica
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.figures import Key
+from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.runtime.local_sessions import LocalSessions
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Computations
@@ -121,18 +122,19 @@ class Engine:
         self.store = store
         self.hub = hub
         self.computations = computations
-        self.dialects = Dialects(info, cache_seconds, catalog.view, limits.input_seconds)
+        self.dialects: Dialects = Dialects(info, cache_seconds, catalog.view, limits.input_seconds)
         catalog.instructions = instructions
-        self.capabilities = Capabilities(catalog, info)
-        self.lifespan = hooks.lifespan
-        self.local_sessions = LocalSessions()
-        self.rates = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
+        self.capabilities: Capabilities = Capabilities(catalog, info)
+        self.lifespan: ServerLifespan = hooks.lifespan
+        self.local_sessions: LocalSessions = LocalSessions()
+        self.rates: RateBuckets | None = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
-        self.stored_results = stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
+        stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
+        self.stored_results: StoredResults = stored
         continuation = Continuation(stored, computations)
         changes = self._changes = ChangeDelivery(stored, continuation, computations)
         self._recent_replies = RecentReplies()
-        self.learned_shapes = LearnedShapes(computations)
+        self.learned_shapes: LearnedShapes = LearnedShapes(computations)
         held = HeldResults()
         deliveries: dict[ResultShape, Delivery] = {
             ResultShape.MCP: McpDelivery(continuation, changes, self.learned_shapes, held),
@@ -156,7 +158,7 @@ class Engine:
             self.rates,
             held,
         )
-        self.make_seal = functools.partial(Seal, state_keys)
+        self.make_seal: Callable[[float], Seal] = functools.partial(Seal, state_keys)
         """Makes what encrypts with the server's state keys; its argument is the seconds for which that is valid."""
         self.pages = pages
         self._promise_queue = promise_queue

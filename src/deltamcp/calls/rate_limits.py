@@ -13,7 +13,7 @@ from deltamcp.results.content import server_error
 from deltamcp.stores.store import SharedStore, StoreError, TokenBuckets, hash_key
 from deltamcp.values import Caller, Failure, ToolResult
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 EVERY_TOOL = "*"
 

@@ -51,7 +51,7 @@ Such a text is preferred even if it costs more, so that an id means the same in 
 """
 
 T = TypeVar("T")
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class _Pending(NamedTuple):

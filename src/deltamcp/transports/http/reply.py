@@ -36,7 +36,7 @@ class WatchedChannel(Channel, abc.ABC):
     withdraw: Callable[[], Awaitable[None]] | None = None
     """Tells the engine that the client does not get what came of the call; only where later replies would refer to it.
     """
-    departed = False
+    departed: bool = False
     """Whether the call was cancelled because the client disconnected."""
     _task: asyncio.Task[Any] | None = None
     _watcher: asyncio.Task[None] | None = None
@@ -44,8 +44,8 @@ class WatchedChannel(Channel, abc.ABC):
     def __init__(self, exchange: Exchange, limits: Limits, fairness_key: Hashable = None) -> None:
         """Calls take turns by the account, unless there is another `fairness_key`."""
         self.exchange = exchange
-        self.fairness_key = fairness_key or exchange.caller.account
-        self.headers = exchange.headers
+        self.fairness_key: Hashable = fairness_key or exchange.caller.account
+        self.headers: dict[bytes, bytes] = exchange.headers
         self._limits = limits
 
     @abc.abstractmethod

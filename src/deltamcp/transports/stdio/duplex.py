@@ -48,7 +48,7 @@ from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import CODECS, JSON_CODEC
 from deltamcp.wire.message_bounds import estimate_memory
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _SMALL_BYTES = 1024
 """A request of up to this size counts only as one of `Limits.in_flight`."""
