@@ -130,7 +130,9 @@ class Elicited(Struct, frozen=True):
     """
 
     action: Literal["accept", "decline", "cancel"]
+    """What the user did: "accept", "decline", or "cancel" without a decision."""
     content: Any = None
+    """The answer; None unless the user accepted."""
 
     @property
     def accepted(self) -> bool:

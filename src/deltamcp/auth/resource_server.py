@@ -104,6 +104,7 @@ class ResourceServer:
             self._verified = VerifiedTokens(introspection.cache_seconds)
 
     async def authenticate(self, credentials: Credentials) -> Principal | Failure:
+        """Returns the principal of the request's token, or why the token is refused."""
         try:
             token = read_bearer(credentials.authorization)
             principal = self._verified.find(token)
@@ -128,11 +129,13 @@ class ResourceServer:
         return principal
 
     def challenge(self, failure: Failure) -> str | None:
+        """Returns the `WWW-Authenticate` header that says why, and which scopes to ask for."""
         # Also those that the token has: clients of 2025-11-25 ask for exactly what the challenge names.
         wanted = self._scopes | failure.granted_scopes | failure.missing_scopes
         return write_challenge(failure, wanted, self._metadata.url)
 
     async def close(self) -> None:
+        """Closes the connections to the authorization server, and forgets the tokens that it verified."""
         await self._verifier.close()
         self._verified.clear()
 

@@ -31,6 +31,7 @@ class FunctionCall(Struct):
     arguments: dict[str, JSON]
     """The caller's arguments, or the variables of the URI. Changes do not reach the caller."""
     context: Context
+    """What the function gets as its context."""
     function: Callable[..., Any] | None = None
     """What the author registered."""
     is_read_only: bool = False

@@ -61,6 +61,7 @@ class ObservedCall:
 
     @property
     def caller(self) -> Caller:
+        """Who called."""
         return self._request.terms.caller
 
     @property

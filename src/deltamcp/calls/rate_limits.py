@@ -22,8 +22,11 @@ class Rate(Struct, frozen=True):
     """How many requests may come in how many seconds; unused ones add up to `burst`, which is `count` unless set."""
 
     count: int
+    """How many requests."""
     seconds: float = 1.0
+    """In how many seconds."""
     burst: int | None = None
+    """How many may come at once; `count` by default."""
 
     def __post_init__(self) -> None:
         numbers = (self.count, self.seconds, 1 if self.burst is None else self.burst)

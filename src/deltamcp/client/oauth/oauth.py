@@ -126,6 +126,7 @@ class OAuth:
 
     @property
     def storage(self) -> "TokenStorage":
+        """Where the tokens are kept: the given one, the user's files, or memory for a client with a secret."""
         if self._storage is None:
             from deltamcp.client.oauth.token_storage import MemoryStorage, UserStorage
 
