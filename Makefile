@@ -20,25 +20,28 @@ run: .venv/run-ready
 	@echo "==> Its dashboard, in a browser: open the address with the code, which is printed below"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" delta-mcp gateway examples/gateway/gateway.toml --http 127.0.0.1:$(PORT) --dashboard --dashboard-write
 
-test: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready
+test: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready .tools/chromium-ready
 	@echo "==> Tests, on all cores, the longest first"
 	@$(BIN)/pytest $(PARALLEL)
 
-test-deep: .venv/ready .tools/ready .tools/redis-ready
+test-deep: .venv/ready .tools/ready .tools/redis-ready .tools/chromium-ready
 	@echo "==> Every server and client library of the matrix from npm and PyPI into .tools/interop: 5 GB, ten minutes the first time"
 	@$(BIN)/python -m tests.interop.install --all
 	@echo "==> Tests at full depth, on all cores"
 	@HYPOTHESIS_PROFILE=deep DELTA_MCP_INTEROP=all $(BIN)/pytest $(PARALLEL)
 
-durations: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready
+durations: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready .tools/chromium-ready
 	@echo "==> Tests, and how long each takes into tests/durations.json, by which later runs begin with the longest"
 	@$(BIN)/pytest $(PARALLEL) --record-durations
 
-check: .venv/docs-ready .tools/ready .tools/interop-ready .tools/redis-ready
-	@echo "==> Format, lint, types, imports, the site, tests"
+check: .venv/docs-ready .tools/ready .tools/interop-ready .tools/redis-ready .tools/chromium-ready
+	@echo "==> Format, lint, types, those that users see, imports, the site, tests"
 	@$(BIN)/ruff format --check
 	@$(BIN)/ruff check
 	@$(BIN)/mypy
+	@mkdir -p build
+	@PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes deltamcp --ignoreexternal >build/types.txt \
+		|| { tail -40 build/types.txt; exit 1; }
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m website build
 	@$(BIN)/pytest $(PARALLEL)
@@ -145,6 +148,14 @@ soak: .venv/ready
 	@command -v redis-server >/dev/null \
 		|| (apt-get update -qq && RUNLEVEL=1 apt-get install -y -qq --no-install-recommends redis-server) >/dev/null 2>&1 \
 		|| echo "    redis-server cannot be installed here: tests that need it are skipped, and say so"
+	@touch $@
+
+.tools/chromium-ready:
+	@echo "==> Chromium, for the tests of pages"
+	@mkdir -p .tools
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+		|| (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium) >/dev/null 2>&1 \
+		|| echo "    Chromium cannot be installed here: tests that need it are skipped, and say so"
 	@touch $@
 
 clean:

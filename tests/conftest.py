@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -21,9 +22,11 @@ from tests.support.trusted_roots import shared_context
 
 load_profile()
 
+# What ignores signals, as `nohup` and shells without a terminal do, has the tests and what they start ignore them, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell that is no terminal's starts what runs in its background so, and the programs that tests start inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,8 +17,8 @@ BUILD = ROOT / "build" / "website"
 SITE = BUILD / "site"
 
 
-def collect(folder: Path) -> None:
-    """Writes the pages and the settings of the site into a folder."""
+def collect(folder: Path) -> list[SitePage]:
+    """Writes the pages and the settings of the site into a folder; returns the pages."""
     pages = site_pages()
     sources = folder / "pages"
     shutil.rmtree(sources, ignore_errors=True)
@@ -31,8 +31,10 @@ def collect(folder: Path) -> None:
     for path in (ROOT / "docs").glob("*.json"):
         shutil.copy(path, sources)
         shutil.copy(path, sources / "reference")
+    shutil.copytree(ROOT / "website" / "overrides", folder / "overrides", dirs_exist_ok=True)
     (sources / "llms.txt").write_text(llms_text(pages))
     (folder / "zensical.toml").write_text(_settings(pages))
+    return pages
 
 
 def _settings(pages: list[SitePage]) -> str:
@@ -48,7 +50,7 @@ def _settings(pages: list[SitePage]) -> str:
 def build(folder: Path = BUILD) -> list[str]:
     """Builds the site in a folder; returns every fault of it, in a sentence each."""
     folder.mkdir(parents=True, exist_ok=True)
-    collect(folder)
+    pages = collect(folder)
     shutil.rmtree(folder / "site", ignore_errors=True)
     ran = subprocess.run(
         [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", "zensical.toml"],
@@ -59,4 +61,6 @@ def build(folder: Path = BUILD) -> list[str]:
     if ran.returncode != 0:
         told = re.sub(r"\x1b\[[\d;]*m", "", ran.stdout + ran.stderr)
         return ["Zensical says:", *(line for line in told.splitlines() if not line.startswith("  File"))]
+    for page in pages:
+        shutil.copy(folder / "pages" / page.path, folder / "site" / page.path)
     return faults_of(folder / "site")

@@ -22,6 +22,8 @@ class _Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         self.anchors |= {value for key in ("id", "name") if (value := values.get(key))}
+        if values.get("data-md-component") == "source":
+            self.loaded.add("https://api.github.com")  # the theme's script asks it about the repository
         if tag == "a" and values.get("href"):
             self.links.add(str(values["href"]))
         for key, value in attrs:

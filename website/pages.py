@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from website import python_reference, reference
+from website import errors_reference, python_reference, reference
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -24,7 +24,7 @@ REFERENCE: Mapping[str, Callable[[], str]] = {
     "docs/reference/commands.md": reference.commands_page,
     "docs/reference/gateway-keys.md": reference.gateway_page,
     "docs/reference/operations-keys.md": reference.operations_page,
-    "docs/reference/errors.md": reference.errors_page,
+    "docs/reference/errors.md": errors_reference.errors_page,
     "docs/reference/limits.md": reference.limits_page,
     "docs/reference/names.md": reference.names_page,
 }
@@ -32,7 +32,7 @@ REFERENCE: Mapping[str, Callable[[], str]] = {
 
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Start": ("README.md", "docs/tutorial-gateway.md", "docs/tutorial-server.md", "docs/glossary.md"),
-    "Servers of others": ("docs/gateway.md", "docs/command-line.md", "docs/client.md"),
+    "Servers of others": ("docs/gateway.md", "docs/dashboard.md", "docs/command-line.md", "docs/client.md"),
     "A server of yours": (
         "docs/server.md",
         "docs/lifespan-and-threads.md",
@@ -72,6 +72,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
 
 _LINK = re.compile(r"(\]\(|(?:src|srcset|href)=\")([^)#\s\"]+)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+_TABLE_CODE = re.compile(r"(?<=[ ,])`[^`\n]*\\\|[^`\n]*`")
 _PICTURE = re.compile(r'<picture>.*?srcset="([^"]+)".*?src="([^"]+)" alt="([^"]+)".*?</picture>', re.DOTALL)
 
 
@@ -91,9 +92,11 @@ class SitePage(NamedTuple):
     @property
     def summary(self) -> str:
         """The first sentence of the page."""
-        paragraph = next((part for part in self.text.split("\n\n")[1:] if re.match(r"[A-Z`\[]", part)), "")
+        prose = _FENCE.sub("", self.text)
+        paragraphs = (part.strip() for part in prose.split("\n\n")[1:])
+        paragraph = next((part for part in paragraphs if re.match(r"[A-Z`\[]", part) and part.endswith(".")), "")
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraph.split()))
-        return re.split(r"(?<=[.:])\s", plain)[0].rstrip(":")
+        return re.split(r"(?<=\.)\s", plain)[0]
 
 
 def site_pages() -> list[SitePage]:
@@ -156,6 +159,8 @@ def site_text(page: SitePage, pages: list[SitePage]) -> str:
 
     parts = _FENCE.split(page.text)
     text = "".join(part if part.startswith("```") else _LINK.sub(link, part) for part in parts)
+    # GitHub wants a bar in the code of a table escaped; Markdown in Python shows the backslash.
+    text = _TABLE_CODE.sub(lambda found: found[0].replace("\\|", "|"), text)
     # A theme of the site is chosen by its reader, and not by the system, which `<picture>` goes by.
     return _PICTURE.sub(r"![\3](\2#only-light)\n![\3](\1#only-dark)", text)
 

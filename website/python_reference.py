@@ -11,7 +11,7 @@ from typing import Any, is_typeddict
 
 import deltamcp
 from deltamcp.client.options import ClientOptions
-from deltamcp.transports.options import GrpcOptions, HttpServerOptions, McpLiteOptions
+from deltamcp.transports.options import GrpcOptions, HttpOptions, HttpServerOptions, McpLiteOptions
 
 GROUPS = {
     "Servers": ("DeltaServer", "Context", "Depends", "Disclosure", "ResultPolicy", "Limits", "RateLimits", "Rate"),
@@ -34,7 +34,7 @@ GROUPS = {
     ),
 }  # fmt: skip
 """What belongs together; what is in none of them comes last, under "More"."""
-OPTIONS = (ClientOptions, HttpServerOptions, McpLiteOptions, GrpcOptions)
+OPTIONS = (ClientOptions, HttpOptions, HttpServerOptions, McpLiteOptions, GrpcOptions)
 """Options that functions take as keywords."""
 
 _QUALIFIED = re.compile(r"\b(?:[a-z_]\w*\.)+([A-Za-z_]\w*)")
@@ -72,7 +72,10 @@ def _entry(name: str, thing: Any) -> Iterator[str]:
 def _class(name: str, thing: type) -> Iterator[str]:
     if issubclass(thing, enum.Enum):
         yield document(thing)
-        yield "\n".join(f"- `{name}.{member.name}` = `{member.value!r}`" for member in thing)
+        texts = field_documents(thing)
+        yield "\n".join(
+            f"- `{name}.{member.name}` = `{member.value!r}` {texts.get(member.name, '')}".rstrip() for member in thing
+        )
         return
     if not getattr(thing, "_is_protocol", False) and (made := signature(name, thing)):
         yield code(made)
@@ -140,7 +143,7 @@ def _parameter(one: inspect.Parameter) -> str:
 def _type(annotation: Any) -> str:
     """A type without the modules that its names come from."""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    text = re.sub(r"ForwardRef\('([^']*)'\)|\*<class '([^']*)'>", lambda found: found[1] or found[2], text)
+    text = re.sub(r"ForwardRef\('([^']*)'[^)]*\)|\*<class '([^']*)'>", lambda found: found[1] or found[2], text)
     return _QUALIFIED.sub(r"\1", text).replace("NoneType", "None")
 
 
@@ -151,6 +154,8 @@ def code(text: str) -> str:
 def document(thing: Any) -> str:
     """A docstring as Markdown; `Args` and `Raises` become lists."""
     own = vars(thing).get("__doc__") if inspect.isclass(thing) else getattr(thing, "__doc__", None)
+    if not own and (old := getattr(thing, "__deprecated__", None)):
+        return f"Deprecated: {old}"
     if not own:
         return ""
     text = inspect.cleandoc(own)
@@ -174,9 +179,13 @@ def _items(body: str) -> str:
     return "\n".join(items)
 
 
+def first_paragraph(thing: type) -> str:
+    return document(thing).split("\n\n")[0].replace("\n", " ")
+
+
 @functools.cache
 def field_documents(thing: type) -> dict[str, str]:
-    """The texts below the fields of a class, by the names of the fields."""
+    """The texts below the fields of a class, or the members of an enumeration, by their names."""
     found: dict[str, str] = {}
     for owner in reversed(thing.__mro__):
         if not owner.__module__.startswith("deltamcp"):
@@ -184,7 +193,9 @@ def field_documents(thing: type) -> dict[str, str]:
         [tree] = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
         assert isinstance(tree, ast.ClassDef)
         for statement, after in zip(tree.body, [*tree.body[1:], None], strict=True):
-            target = statement.target if isinstance(statement, ast.AnnAssign) else None
+            target: ast.expr | None = statement.target if isinstance(statement, ast.AnnAssign) else None
+            if isinstance(statement, ast.Assign) and issubclass(thing, enum.Enum):
+                [target] = statement.targets
             if not isinstance(target, ast.Name) or target.id.startswith("_"):
                 continue
             is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
@@ -205,32 +216,14 @@ def field_annotations(thing: type) -> dict[str, str]:
 
 
 def fields_table(thing: type) -> str:
-    """The fields of a class, those of a dict of options too, with their types and texts."""
+    """The fields of a class, or of a dict of options without those of its bases, with their types and texts."""
+    texts, types = field_documents(thing), field_annotations(thing)
     is_struct = hasattr(thing, "__struct_fields__") or is_typeddict(thing)
-    annotations = inspect.get_annotations(thing) if is_typeddict(thing) else {}
-    texts = _typed_dict_documents(thing) if is_typeddict(thing) else field_documents(thing)
-    types = {name: _type(one) for name, one in annotations.items()} or field_annotations(thing)
-    names = (
-        list(getattr(thing, "__struct_fields__", types)) if is_struct else [name for name in types if texts.get(name)]
-    )
+    names = getattr(thing, "__struct_fields__", texts) if is_struct else [name for name in types if texts.get(name)]
     if not names:
         return ""
     rows = [f"| `{name}` | `{cell(types.get(name, ''))}` | {cell(texts.get(name, ''))} |" for name in names]
     return "\n".join(("| name | type | |", "|---|---|---|", *rows))
-
-
-def _typed_dict_documents(thing: type) -> dict[str, str]:
-    """The texts of a dict of options, whose bases are not classes at runtime."""
-    found: dict[str, str] = {}
-    for owner in (*getattr(thing, "__orig_bases__", ()), thing):
-        if is_typeddict(owner):
-            [tree] = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-            assert isinstance(tree, ast.ClassDef)
-            for statement, after in zip(tree.body, tree.body[1:], strict=False):
-                if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
-                    assert isinstance(statement.target, ast.Name) and isinstance(after.value, ast.Constant)
-                    found[statement.target.id] = " ".join(str(after.value.value).split())
-    return found
 
 
 def cell(text: str) -> str:

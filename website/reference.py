@@ -1,4 +1,4 @@
-"""The other pages of the reference, from what the code reads: commands, keys of files, errors, limits, names."""
+"""Pages of the reference from what the code reads: commands, keys of files, limits, names."""
 
 import argparse
 import json
@@ -10,16 +10,14 @@ from typing import Any
 import msgspec
 from msgspec import inspect as msgspec_inspect
 
-from deltamcp import errors
 from deltamcp.cli.main import EXIT_CODES, VERBS, make_parser
-from deltamcp.errors import FAULTS, ToolErrorCode
 from deltamcp.gateway import config, config_faults
 from deltamcp.gateway.config import ENTRY_KEYS, GatewayConfig, UpstreamConfig
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.transports.metrics import METRICS
 from deltamcp.version import VERSION
-from website.python_reference import cell, document, field_documents
+from website.python_reference import cell, field_documents, first_paragraph
 
 ROOT = Path(__file__).resolve().parent.parent
 _SOURCE = ROOT / "src" / "deltamcp"
@@ -41,7 +39,7 @@ def commands_page() -> str:
     parts += [
         "## Exit codes",
         "| code | after |\n|---|---|\n| 0 | done |\n"
-        + "\n".join(f"| {code} | `{kind.__name__}`: {cell(_first(kind))} |" for kind, code in EXIT_CODES)
+        + "\n".join(f"| {code} | `{kind.__name__}`: {cell(first_paragraph(kind))} |" for kind, code in EXIT_CODES)
         + "\n| 130 | the user interrupted it |",
     ]
     return "\n\n".join(parts) + "\n"
@@ -71,7 +69,8 @@ def _option_row(action: argparse.Action) -> str:
     values = " ".join(value) if isinstance(value, tuple) else value
     names = ", ".join(f"`{name}`" for name in action.option_strings) or f"`{values}`"
     if action.option_strings and action.nargs != 0:
-        names += f" `{'|'.join(map(str, action.choices)) if action.choices and not action.metavar else values}`"
+        chosen = " or ".join(f"`{choice}`" for choice in action.choices or ())
+        names += f" {chosen}" if chosen and not action.metavar else f" `{values}`"
     text = (action.help or "") % {**vars(action), "prog": "delta-mcp"} if action.help else ""
     return f"| {cell(names)} | {cell(escaped(' '.join(text.split())))} |"
 
@@ -105,10 +104,10 @@ def _keys(types: Any, owner: type) -> str:
     texts = field_documents(owner)
     defaults = {field.name: field for field in msgspec.structs.fields(owner)}
     rows = [
-        f"| `{key}` | {_kind(type_)} | {_default(defaults.get(key))} | {cell(texts.get(key, ''))} |"
+        f"| `{key}` | {_kind(type_)}{_default(defaults.get(key))} | {cell(texts.get(key, ''))} |"
         for key, type_ in types.items()
     ]
-    return "\n".join(("| key | value | default | |", "|---|---|---|---|", *rows))
+    return "\n".join(("| key | value, and the default | |", "|---|---|---|", *rows))
 
 
 def _kind(type_: Any) -> str:
@@ -121,7 +120,7 @@ def _default(field: "msgspec.structs.FieldInfo | None") -> str:
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     if value is None:
         return ""
-    return f"`{json.dumps(list(value) if isinstance(value, tuple) else value)}`"
+    return f"; `{json.dumps(list(value) if isinstance(value, tuple) else value)}`"
 
 
 def operations_page() -> str:
@@ -170,57 +169,6 @@ def _schema_kind(node: Any) -> str:
         return " or ".join(kinds) if isinstance(kinds, list) else str(kinds)
     nested = [_schema_kind(one) for key in ("allOf", "anyOf", "oneOf") for one in node.get(key, [])]
     return " or ".join(dict.fromkeys(one for one in nested if one))
-
-
-def errors_page() -> str:
-    faults = [
-        f"| `{fault.name}` | {row.handshake} | {row.modern} | {row.handshake_http} | {row.modern_http} |"
-        for fault, row in FAULTS.items()
-    ]
-    codes = [f"- `{code.value}`" for code in ToolErrorCode]
-    classes = [
-        f"| `{kind.__name__}` | `{base.__name__ if (base := kind.__bases__[0]) is not Exception else 'Exception'}` | "
-        f"{cell(_first(kind))} |"
-        for kind in exceptions()
-    ]
-    return (
-        "\n\n".join(
-            (
-                "# Errors",
-                "What a request can be refused with, what a tool can fail with, and what programs can catch."
-                " [Troubleshooting](../troubleshooting.md) has the texts, by what one sees.",
-                "## Refusals",
-                "A request that is refused gets a JSON-RPC error with one of these codes. The first column of each pair"
-                " is for MCP up to 2025-11-25, the second from 2026-07-28 on.",
-                "\n".join(
-                    (
-                        "| fault | code | code, 2026-07-28 | HTTP | HTTP, 2026-07-28 |",
-                        "|---|---|---|---|---|",
-                        *faults,
-                    )
-                ),
-                "## Failures of tools",
-                "A call that fails gets a result with `isError: true`. Its code is in `_meta`; these are the server's"
-                " own, and authors choose others with `ToolFailure`.",
-                "\n".join(codes),
-                "## Exceptions",
-                "\n".join(("| exception | is a | |", "|---|---|---|", *classes)),
-            )
-        )
-        + "\n"
-    )
-
-
-def exceptions() -> list[type[Exception]]:
-    return [
-        one
-        for one in vars(errors).values()
-        if isinstance(one, type) and issubclass(one, Exception) and one.__module__ == errors.__name__
-    ]
-
-
-def _first(thing: type) -> str:
-    return document(thing).split("\n\n")[0].replace("\n", " ")
 
 
 def limits_page() -> str:

@@ -130,7 +130,9 @@ class Elicited(Struct, frozen=True):
     """
 
     action: Literal["accept", "decline", "cancel"]
+    """What the user did: "accept", "decline", or "cancel" without a decision."""
     content: Any = None
+    """The answer; None unless the user accepted."""
 
     @property
     def accepted(self) -> bool:
@@ -146,6 +148,7 @@ class RequestProgress(Struct):
     """What all contexts of one request share, so that a question or a progress is not counted twice."""
 
     question_count: int = 0
+    has_asked: bool = False
     progress: float | None = None
     cancelled: bool = False
 
@@ -196,22 +199,22 @@ class Context:
         memo: JSON = None,
     ) -> None:
         self._deadline = deadline
-        self.terms = terms
-        self.request_id = request_id
-        self.lifespan = lifespan
+        self.terms: Terms = terms
+        self.request_id: RequestId = request_id
+        self.lifespan: Any = lifespan
         """The value that the server's lifespan yielded."""
-        self.promise_id = promise_id
+        self.promise_id: str | None = promise_id
         """Identifies the call if it runs behind a promise, also when it runs again; None if its client waits."""
-        self.attempt = attempt
+        self.attempt: int = attempt
         """Which run of the call behind a promise this is: after answers to questions, and where a worker died, the
         function runs again."""
-        self.memo = memo
+        self.memo: JSON = memo
         """What the function gave `InputPending` in the round before; None in the first round."""
         self._channel = channel
         self._answers = answers
         self._session = session
         self._shared = shared
-        self.state = state
+        self.state: ConversationState = state
         """What the server's functions keep of the conversation that the request belongs to: a small mapping, in the
         store. Its methods raise `NoConversationError` where the request names none."""
         self._read = read
@@ -372,6 +375,11 @@ class Context:
         """Whether a question ends this run, and the function runs again once the client has answered."""
         return self.terms.era is Era.MODERN or self.promise_id is not None
 
+    @property
+    def has_asked(self) -> bool:
+        """Whether this request has asked its client something, or has brought the answers."""
+        return self._shared.has_asked or bool(self._answers)
+
     async def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited:
         """Asks the user to fill in a form.
 
@@ -444,6 +452,7 @@ class Context:
         Raises:
             InputDeclinedError: the client cannot be asked one of the questions.
         """
+        self._shared.has_asked = True
         questions = {key: adapt_question(question, self.terms) for key, question in questions.items()}
         if self.runs_again_with_answers or self._asks_model(questions):
             missing = {key: question for key, question in questions.items() if key not in self._answers}

@@ -38,33 +38,61 @@ class Fault(enum.Enum):
     """What went wrong with a request, independent of the protocol version."""
 
     PARSE = enum.auto()
+    """The message is no JSON, or not what its `Content-Type` says."""
     INVALID_REQUEST = enum.auto()
+    """It is JSON, and no request of JSON-RPC or of this revision."""
     UNKNOWN_METHOD = enum.auto()
+    """There is no such method here."""
     INVALID_PARAMS = enum.auto()
+    """The parameters do not fit the method; the text says which."""
     NOT_FOUND = enum.auto()
+    """There is no tool or prompt of this name, or the caller may not see it."""
     RESOURCE_NOT_FOUND = enum.auto()
+    """There is no resource at this URI, or the caller may not see it."""
     HEADER_MISMATCH = enum.auto()
+    """A header and the body name different methods, tools or revisions."""
     MISSING_CAPABILITY = enum.auto()
+    """The call needs something that the client does not declare."""
     UNSUPPORTED_VERSION = enum.auto()
+    """The server does not speak this revision; the error lists those it does."""
     INTERNAL = enum.auto()
+    """The server failed, and its log says why. The client did nothing wrong."""
     TIMEOUT = enum.auto()
+    """The call took longer than a limit. The same call may succeed later."""
     OVERLOADED = enum.auto()
+    """A limit of calls, streams or bytes is reached. The client may ask again later."""
     CANCELLED = enum.auto()
+    """The client cancelled the request."""
     TOO_LARGE = enum.auto()
+    """The message is larger than a limit."""
     TOO_SLOW = enum.auto()
+    """The body did not arrive in time."""
     WRONG_HOST = enum.auto()
+    """The `Host` header is not among the allowed hosts."""
     WRONG_ORIGIN = enum.auto()
+    """The `Origin` header is not among the allowed origins."""
     WRONG_PATH = enum.auto()
+    """There is nothing at this path."""
     WRONG_HTTP_METHOD = enum.auto()
+    """The path does not take this HTTP method."""
     WRONG_MEDIA_TYPE = enum.auto()
+    """The `Content-Type` is none that the server reads."""
     NOT_ACCEPTABLE = enum.auto()
+    """The `Accept` header allows none of what the server writes."""
     SESSION_REQUIRED = enum.auto()
+    """The header `Mcp-Session-Id` is missing; the client should send `initialize` first."""
     SESSION_UNKNOWN = enum.auto()
+    """The session has ended, or is another principal's; the client should send `initialize` again."""
     UNAUTHORIZED = enum.auto()
+    """The credentials are missing or refused; the text says why."""
     INSUFFICIENT_SCOPE = enum.auto()
+    """The token lacks a scope, which the challenge names."""
     RATE_LIMITED = enum.auto()
+    """The caller asks more often than a rate allows; `Retry-After` says when to ask again."""
     PROMISE_UNKNOWN = enum.auto()
+    """There is no such promise or task, it has expired, or it is another principal's."""
     SHUTTING_DOWN = enum.auto()
+    """The server is stopping. The client may ask again, at another replica at once."""
 
 
 class FaultRow(NamedTuple):
@@ -75,7 +103,9 @@ class FaultRow(NamedTuple):
     modern: int
     """JSON-RPC code from 2026-07-28 on."""
     handshake_http: int
+    """HTTP status up to 2025-11-25."""
     modern_http: int
+    """HTTP status from 2026-07-28 on."""
 
 
 FAULTS: Mapping[Fault, FaultRow] = MappingProxyType(
@@ -141,17 +171,29 @@ class ToolErrorCode(enum.StrEnum):
     """The codes of errors that the server itself reports as a tool's; authors choose others."""
 
     INVALID_PARAMS = "INVALID_PARAMS"
+    """The arguments do not fit the schema of the tool. The text says which; the model may mend them."""
     INTERNAL = "INTERNAL"
+    """The function raised something else than a `ToolError`. The server's log has it."""
     TIMEOUT = "TIMEOUT"
+    """The call took longer than the tool's `timeout`, or than a limit."""
     RATE_LIMITED = "RATE_LIMITED"
+    """The caller, or the service behind the tool, is at its rate. The text says when to call again."""
     PROMISE_EXPIRED = "PROMISE_EXPIRED"
+    """The promise has expired, and its outcome is kept no more. The tool can be called again."""
     CANCELLED = "CANCELLED"
+    """The call was cancelled."""
     DECLINED = "DECLINED"
+    """The user declined, or does not consent to the call."""
     INPUT_REQUIRED = "INPUT_REQUIRED"
+    """The call needs an answer of the user, whom the client cannot ask. The text tells the model how to pass it on."""
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
+    """The process that ran the call is gone. It may have had its effect; calling again may repeat that."""
     RESULT_TOO_LARGE = "RESULT_TOO_LARGE"
+    """The result is larger than a limit."""
     RESULT_TOO_DEEP = "RESULT_TOO_DEEP"
+    """The result is nested more deeply than a limit."""
     UPSTREAM_ERROR = "UPSTREAM_ERROR"
+    """The service behind the operation failed or refused."""
 
 
 class ToolFailure(ToolError):  # noqa: N818 - MCP-lite calls it a failure, and keeps errors for the protocol
@@ -175,7 +217,7 @@ class ToolFailure(ToolError):  # noqa: N818 - MCP-lite calls it a failure, and k
         super().__init__(message)
         self.code = code
         self.retryable = retryable
-        self.details = dict(details or {})
+        self.details: dict[str, Any] = dict(details or {})
 
 
 class UpstreamError(ToolFailure):
@@ -262,7 +304,7 @@ class ConfigurationError(DeltaError):
         """`details` are lines to be read below the sentence, such as each fault of a file."""
         super().__init__("\n".join((sentence, *details)))
         self.sentence = sentence
-        self.details = tuple(details)
+        self.details: tuple[str, ...] = tuple(details)
 
 
 class ClientError(DeltaError):
@@ -334,7 +376,7 @@ class CallFailedError(ClientError):
         """The failure's name for programs, such as CARD_DECLINED; None if the server gives none."""
         self.retryable = retryable
         """Whether the server says that the same call may succeed later."""
-        self.details = dict(details or {})
+        self.details: dict[str, Any] = dict(details or {})
 
 
 class ResourceNeededError(ClientError):

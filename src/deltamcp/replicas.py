@@ -128,7 +128,7 @@ _MAX_MISSED = 256
 _NEWEST = "newest"
 _ACCOUNT = "changes"
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class ChangeLog:
@@ -137,7 +137,7 @@ class ChangeLog:
     def __init__(
         self, store: SharedStore, server: str, hub: ChangeHub, publish: Callable[[ReplicaMessage], Awaitable[None]]
     ) -> None:
-        self.number = 0
+        self.number: int = 0
         """The newest entry that the hub has delivered; 0 before the log was read."""
         self._store = store
         self._owner = f"{server} changes"
@@ -286,12 +286,12 @@ class Replica:
     """Sends messages to all replicas of a server that use the same store, and receives theirs."""
 
     def __init__(self, store: SharedStore, server: str, hub: ChangeHub) -> None:
-        self.id = secrets.token_hex(8)
+        self.id: str = secrets.token_hex(8)
         """Different for each process and each start of it."""
         self.server = server
         """The name of the server, which its entries in the store and its channel have."""
         self.store = store
-        self.changes = ChangeLog(store, server, hub, self.publish)
+        self.changes: ChangeLog = ChangeLog(store, server, hub, self.publish)
         hub.relay = self.changes.add
         self._owner = f"{server} replicas"
         self._receivers: list[Receive] = []

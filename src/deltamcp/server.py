@@ -4,7 +4,7 @@ import contextlib
 import functools
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
@@ -23,6 +23,7 @@ from deltamcp.catalog.items.prompt import Completer, Prompt, PromptOptions
 from deltamcp.catalog.items.registration import registration
 from deltamcp.catalog.items.resource import Resource, ResourceOptions
 from deltamcp.catalog.schema.json_schema import normalize_draft
+from deltamcp.catalog.visibility import Visibility, VisibilityRule
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
@@ -37,7 +38,7 @@ from deltamcp.runtime.seal import check_keys
 from deltamcp.runtime.threads import Computations
 from deltamcp.stores.circuit_breaker import CircuitBreaker
 from deltamcp.stores.store import SharedStore, Store, open_store
-from deltamcp.values import JSON, Icon, Kind
+from deltamcp.values import JSON, Icon, Kind, Principal
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from deltamcp.transports.options import GrpcOptions, HttpOptions, HttpServerOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 Lifespan = Callable[["DeltaServer"], contextlib.AbstractAsyncContextManager[Any]]
 
@@ -147,11 +148,11 @@ class DeltaServer:
         hub = ChangeHub()
         watchdog = functools.partial(Watchdog, limits.stall_seconds, catalog.registered_label)
         running = ServerLifespan(self._run_lifespan, watchdog)
-        hooks = ServerHooks(running, check_middleware(middleware), list(observers))
+        hooks = ServerHooks(running, check_middleware(middleware), list(observers), Visibility())
         computations = Computations(limits.work_steps)
         search = OperationSearch(catalog, embedder, embedder_weight, computations)
         self._catalog, self._limits, self._hooks = catalog, limits, hooks
-        self.items = ServerItems(catalog, hooks, hub, results, strict)
+        self.items: ServerItems = ServerItems(catalog, hooks, hub, results, strict)
         """What the server offers, for servers that it is mounted in and programs that make items themselves."""
         self._make_engine = functools.partial(
             Engine, catalog, info, instructions, limits, hooks, hub, search, computations, cache_seconds, conversation
@@ -440,6 +441,59 @@ class DeltaServer:
         """Removes a resource by its URI, or a template by its URI template."""
         self.items.remove(Kind.TEMPLATES if "{" in uri else Kind.RESOURCES, uri)
 
+    def enable(
+        self,
+        *,
+        tags: Collection[str] | None = None,
+        names: Collection[str] | None = None,
+        only: bool = False,
+        principal: Principal | None = None,
+    ) -> None:
+        """Shows tools, resources and prompts again that `disable` hid; of several calls that fit one, the last counts.
+
+        Without `tags` and `names` it shows everything again, or a principal what others see.
+
+        Args:
+            tags: Fits an item that has one of these tags. With `names`, too, an item has to fit both.
+            names: Names of tools, prompts and resources, and URIs of resources and templates.
+            only: Whether to hide everything that does not fit.
+            principal: Whom this is for, such as `ctx.principal`; everybody by default. What is said of a principal
+                comes after what is said of everybody.
+
+        Raises:
+            ConfigurationError: tags or names are one text, or there are none and `only`.
+        """
+        rule = _visibility_rule(True, tags, names)
+        if tags is None and names is None:
+            if only:
+                raise ConfigurationError("enable(only=True) needs tags=... or names=..., or it would hide everything.")
+            self.items.show_all(principal)
+            return
+        if only:
+            self.items.show(VisibilityRule(False, None, None), principal)
+        self.items.show(rule, principal)
+
+    def disable(
+        self,
+        *,
+        tags: Collection[str] | None = None,
+        names: Collection[str] | None = None,
+        principal: Principal | None = None,
+    ) -> None:
+        """Hides tools, resources and prompts, also those that are registered later: they are neither listed nor called.
+
+        Clients that listen are told that their lists have changed. It holds in this process, as registering does, and
+        may be called from any thread; the arguments are those of `enable`.
+
+        Raises:
+            ConfigurationError: there are neither tags nor names, or they are one text.
+        """
+        if tags is None and names is None:
+            raise ConfigurationError(
+                "disable() hides what has one of tags=... or names=...; pass at least one of them."
+            )
+        self.items.show(_visibility_rule(False, tags, names), principal)
+
     def list_changed(self, kind: Kind) -> None:
         """Notifies clients that a list has changed for another reason than registering and removing.
 
@@ -574,6 +628,19 @@ def _take_name(function: Any, options: dict[str, Any]) -> tuple[Any, dict[str, A
     if "name" in options:
         raise ConfigurationError(f"There are two names, {function!r} and {options['name']!r}; pass one.")
     return None, {"name": function, **options}
+
+
+def _visibility_rule(is_shown: bool, tags: Collection[str] | None, names: Collection[str] | None) -> VisibilityRule:
+    """
+    Raises:
+        ConfigurationError: tags or names are one text.
+    """
+    for word, texts in (("tags", tags), ("names", names)):
+        if isinstance(texts, str):
+            raise ConfigurationError(f"{word} must be a list of texts: {word}=[{texts!r}].")
+    return VisibilityRule(
+        is_shown, None if tags is None else frozenset(tags), None if names is None else frozenset(names)
+    )
 
 
 def _check_schema(schema: dict[str, JSON] | None) -> None:

@@ -70,8 +70,11 @@ class Principal(Struct, frozen=True):
     """The user or system that a request is made for, as authentication identified it."""
 
     id: str
+    """Its name at the issuer: the subject of a token."""
     scopes: frozenset[str] = frozenset()
+    """What it may do."""
     claims: dict[str, JSON] = {}
+    """What else its token says."""
     issuer: str = ""
     """Who vouches for the id, such as an authorization server; ids of different issuers are different principals."""
     step_up: frozenset[str] = frozenset()
@@ -109,6 +112,7 @@ class Caller(Struct, frozen=True, gc=False):
     """The sender of a request, as far as the server can tell callers apart. `Engine.identify` makes it."""
 
     principal: Principal
+    """The user or system that the request is made for."""
     connection: str | None = None
     """The id of the connection or session; None where the protocol has none. Several conversations may share it."""
     shares_handles: bool = False
@@ -241,6 +245,8 @@ class PromiseWish(Struct, frozen=True):
 PROMISE_ALLOWED = PromiseWish()
 PROMISES_KEY = "io.github.delta-mcp/promises"
 """The key of a definition's `_meta` that is true if the server may promise results, and knows calls by their names."""
+TAGS_KEY = "io.github.delta-mcp/tags"
+"""The key of an item's `_meta` that has its tags."""
 
 
 class CallTool(Struct, frozen=True, gc=False):
@@ -397,83 +403,121 @@ class Annotations(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     """Hints on how a client should use content or a resource."""
 
     audience: list[Role] | None = None
+    """Whom it is for: "user", "assistant" or both."""
     priority: float | None = None
+    """From 0, optional, to 1, necessary."""
     last_modified: str | None = None
+    """When it last changed, in ISO 8601."""
 
 
 class Icon(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A picture for a server, tool, prompt or resource: an https or data URI."""
 
     src: str
+    """Where the picture is: an https or data URI."""
     mime_type: str | None = None
+    """The media type, such as image/png."""
     sizes: list[str] | None = None
+    """The sizes it suits: "48x48", or "any"."""
     theme: Literal["light", "dark"] | None = None
+    """The background it is for."""
 
 
 class Text(Struct, frozen=True, gc=False, tag_field="type", tag="text", omit_defaults=True):
     """Plain text."""
 
     text: str
+    """What the model reads."""
     annotations: Annotations | None = None
+    """For whom it is and how important, as hints."""
     meta: dict[str, JSON] | None = field(default=None, name="_meta")
+    """The `_meta` object of MCP, with keys that no standard has a place for."""
 
 
 class Image(Struct, frozen=True, tag_field="type", tag="image", rename="camel", omit_defaults=True):
     """An image; `data` is the contents of the file."""
 
     data: bytes
+    """The contents of the file; Base64 is the server's business."""
     mime_type: str
+    """The media type, such as image/png."""
     annotations: Annotations | None = None
+    """For whom it is and how important, as hints."""
     meta: dict[str, JSON] | None = field(default=None, name="_meta")
+    """The `_meta` object of MCP, with keys that no standard has a place for."""
 
 
 class Audio(Struct, frozen=True, tag_field="type", tag="audio", rename="camel", omit_defaults=True):
     """A sound; `data` is the contents of the file."""
 
     data: bytes
+    """The contents of the file; Base64 is the server's business."""
     mime_type: str
+    """The media type, such as image/png."""
     annotations: Annotations | None = None
+    """For whom it is and how important, as hints."""
     meta: dict[str, JSON] | None = field(default=None, name="_meta")
+    """The `_meta` object of MCP, with keys that no standard has a place for."""
 
 
 class ResourceLink(Struct, frozen=True, tag_field="type", tag="resource_link", rename="camel", omit_defaults=True):
     """A link to a resource, which the client can read."""
 
     uri: str
+    """Where the client can read it."""
     name: str
+    """Its name for programs."""
     title: str | None = None
+    """Its name for people."""
     description: str | None = None
+    """What it has, for the model."""
     mime_type: str | None = None
+    """The media type, such as image/png."""
     size: int | None = None
+    """Its bytes before any encoding."""
     icons: list[Icon] | None = None
+    """Pictures for it."""
     annotations: Annotations | None = None
+    """For whom it is and how important, as hints."""
     meta: dict[str, JSON] | None = field(default=None, name="_meta")
+    """The `_meta` object of MCP, with keys that no standard has a place for."""
 
 
 class TextResource(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The contents of a resource, as text."""
 
     uri: str
+    """Whose contents these are."""
     text: str
+    """The contents."""
     mime_type: str | None = None
+    """The media type, such as image/png."""
     meta: dict[str, JSON] | None = field(default=None, name="_meta")
+    """The `_meta` object of MCP, with keys that no standard has a place for."""
 
 
 class BlobResource(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The contents of a resource, as bytes."""
 
     uri: str
+    """Whose contents these are."""
     blob: bytes
+    """The contents; Base64 is the server's business."""
     mime_type: str | None = None
+    """The media type, such as image/png."""
     meta: dict[str, JSON] | None = field(default=None, name="_meta")
+    """The `_meta` object of MCP, with keys that no standard has a place for."""
 
 
 class EmbeddedResource(Struct, frozen=True, tag_field="type", tag="resource", omit_defaults=True):
     """A resource whose contents are part of a result."""
 
     resource: TextResource | BlobResource
+    """The contents, with their URI."""
     annotations: Annotations | None = None
+    """For whom it is and how important, as hints."""
     meta: dict[str, JSON] | None = field(default=None, name="_meta")
+    """The `_meta` object of MCP, with keys that no standard has a place for."""
 
 
 Content: TypeAlias = Text | Image | Audio | ResourceLink | EmbeddedResource
@@ -484,7 +528,9 @@ class PromptMessage(Struct, frozen=True):
     """One message of a prompt."""
 
     role: Role
+    """Who speaks: "user" or "assistant"."""
     content: Content
+    """What is said."""
 
 
 class ErrorInfo(Struct, frozen=True):
@@ -493,7 +539,9 @@ class ErrorInfo(Struct, frozen=True):
     code: str
     """In capitals, such as CARD_DECLINED; `errors.ToolErrorCode` has those that the server itself uses."""
     retryable: bool = False
+    """Whether the same call may succeed later."""
     details: dict[str, JSON] = {}
+    """Further JSON for programs."""
     by_server: bool = False
     """Whether the server itself reports it, by one of its codes; an author's function may use the same word."""
 
@@ -502,9 +550,13 @@ class ToolResult(Struct, frozen=True, gc=False):
     """The result of a tool call. A tool may return one to set every part of its result."""
 
     content: list[Content]
+    """What the model reads, in parts."""
     structured: JSON | UnsetType = UNSET
+    """The value for programs, which MCP calls `structuredContent`."""
     is_error: bool = False
+    """Whether the call failed."""
     meta: dict[str, JSON] | None = None
+    """The `_meta` object of MCP, with keys that no standard has a place for."""
     error: ErrorInfo | None = None
     """Set only if `is_error`."""
 
@@ -525,24 +577,33 @@ class Contents(Struct, frozen=True):
     """The result of `resources/read`."""
 
     items: list[TextResource | BlobResource]
+    """The contents; a folder may have several."""
     meta: dict[str, JSON] | None = None
+    """The `_meta` object of MCP, with keys that no standard has a place for."""
     ttl_ms: int = 0
+    """For how many milliseconds clients may keep them (2026-07-28)."""
 
 
 class PromptResult(Struct, frozen=True):
     """The result of `prompts/get`: the messages of a prompt with its arguments filled in."""
 
     messages: list[PromptMessage]
+    """What the conversation begins with."""
     description: str | None = None
+    """What the prompt is for."""
     meta: dict[str, JSON] | None = None
+    """The `_meta` object of MCP, with keys that no standard has a place for."""
 
 
 class Completion(Struct, frozen=True):
     """Suggested values for an argument; clients show at most 100."""
 
     values: list[str]
+    """The suggestions, the best first."""
     total: int | None = None
+    """How many there are, if more than these."""
     has_more: bool | None = None
+    """Whether there are more."""
 
 
 class Page(Struct, frozen=True, weakref=True):

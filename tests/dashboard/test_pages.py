@@ -164,7 +164,7 @@ async def test_every_page_has_a_strict_policy_and_nothing_inline(scene, page):
     assert reply.status_code == 200
     policy = reply.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
-    assert reply.headers["cache-control"] == "no-store" and reply.headers["referrer-policy"] == "no-referrer"
+    assert reply.headers["cache-control"] == "no-store" and reply.headers["referrer-policy"] == "same-origin"
     found = Elements(reply.text)
     assert (found.handlers, found.styles) == ([], [])
     addresses = [attrs.get("src") or attrs.get("href") or "" for _, attrs in found.tags]

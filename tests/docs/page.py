@@ -117,6 +117,7 @@ class Page:
                 text=True,
                 timeout=_SECONDS,
             )
+        assert "Traceback (most recent call last)" not in ran.stderr, f"{command}\n{ran.stderr}"
         return ran.stdout + ran.stderr
 
     def _check_options(self, line: str) -> None:

@@ -34,7 +34,6 @@ READERS_OWN = {
     "io.github.delta-mcp/",
 }
 """Files that a reader makes."""
-PLANNED = {"dashboard/"}
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -42,7 +41,7 @@ def test_links_and_files_are_there(path):
     text = path.read_text()
     links = [link for link in _LINK.findall(text) if "://" not in link]
     missing = [link for link in links if not (path.parent / link).exists()]
-    for name in {*_FILE.findall(text)} - READERS_OWN - PLANNED:
+    for name in {*_FILE.findall(text)} - READERS_OWN:
         if not any((folder / name).exists() for folder in (ROOT, SOURCE, path.parent)):
             missing.append(name)
     assert not missing

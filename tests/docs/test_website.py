@@ -6,13 +6,15 @@ import re
 import pytest
 
 import deltamcp
+from deltamcp.auth.bearer import TOKEN_FAULTS
+from deltamcp.dialects.mcp_lite_bodies import LITE_FAULTS
 from deltamcp.errors import FAULTS, ToolErrorCode
 from deltamcp.limits import Limits
 from tests.support.paths import ROOT
 from tests.support.public_names import public_names
-from website import reference
+from website import errors_reference, reference
 from website.links import faults_of
-from website.pages import SECTIONS, llms_text, site_pages, site_text
+from website.pages import REFERENCE, SECTIONS, llms_text, site_pages, site_text
 from website.python_reference import public_members, python_page
 
 NAMES = public_names()
@@ -67,13 +69,29 @@ def test_every_key_of_an_operations_file_is_in_the_reference():
     assert [key for key in {*keys(schema)} if not re.search(rf"`(?:[\w.*]+\.)?{re.escape(key)}`", page)] == []
 
 
-def test_every_error_is_in_the_reference():
-    page = reference.errors_page()
-    exceptions = [one.__name__ for one in reference.exceptions()]
+def test_every_error_is_in_the_reference_with_its_meaning():
+    page = errors_reference.errors_page()
+    exceptions = [one.__name__ for one in errors_reference.exceptions()]
     assert len(exceptions) > 20 and missing(exceptions, page) == []
-    assert missing([code.value for code in ToolErrorCode], page) == []
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    assert {*(code.value for code in ToolErrorCode), *(fault.value for fault in TOKEN_FAULTS)} <= set(rows)
     for fault, row in FAULTS.items():
-        assert f"| `{fault.name}` | {row.handshake} | {row.modern} |" in page
+        assert re.search(rf"\| `{fault.name}` \| [A-Z].*\. \| {row.handshake}, {row.modern} \|", page), fault
+        assert f"| `{fault.name}` | `{LITE_FAULTS[fault].reason}` |" in page
+
+
+@pytest.mark.parametrize("source", REFERENCE)
+def test_nothing_in_the_reference_lacks_its_text(source):
+    page = REFERENCE[source]()
+    unsaid = [line for line in page.splitlines() if line.startswith("| `") and re.search(r"\|\s*\|$", line)]
+    assert unsaid == []
+    if source.endswith("python.md"):
+        assert (
+            re.findall(
+                r"^#### `([\w.]+)(?:\(\))?`\n(?:\n```python\n.*?\n```\n)?\n(?=#)", page, re.MULTILINE | re.DOTALL
+            )
+            == []
+        )
 
 
 def test_every_limit_is_in_the_reference_with_its_default_and_reason():
@@ -109,6 +127,7 @@ def test_links_lead_to_pages_of_the_site_or_to_the_repository():
         ('<a href="#gone">x</a>', "index.html links to #gone, where there is no such anchor."),
         ('<img src="https://cdn.example/x.png">', "index.html loads https://cdn.example/x.png."),
         ('<link rel="stylesheet" href="//cdn.example/x.css">', "index.html loads //cdn.example/x.css."),
+        ('<a data-md-component="source" href="#">x</a>', "index.html loads https://api.github.com."),
         ('<a href="other/#there">x</a><a href="https://mcp.example">y</a>', None),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from deltamcp.dialects.modern import CAPABILITIES_KEY
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
-from tests.support.meta_tools import MetaToolClient, first_block_text, meta_tool_client
+from tests.support.meta_tools import first_block_text, meta_tool_client
 from tests.support.raw_client import META, raw_client
 
 TOOLS = [
@@ -61,9 +61,10 @@ async def test_a_client_that_cannot_ask_is_told(tmp_path, era):
     async with raw_client(server(tmp_path, confirm="destructive")) as raw:
         if era == "handshake":
             await raw.handshake("2025-11-25")
-            told = await MetaToolClient(raw, era).refusal_of("execute", operation="shop.delete")
-            assert told == "shop.delete runs only with the user's consent, and this client cannot ask for it."
+            answer = await raw.call("tools/call", name="execute", arguments={"operation": "shop.delete"})
         else:
             meta = {**META, CAPABILITIES_KEY: {}}
             answer = await raw.call("tools/call", name="execute", arguments={"operation": "shop.delete"}, _meta=meta)
-            assert "elicitation" in json.dumps(answer["error"])
+    (text,) = [one["text"] for one in answer["result"]["content"]]
+    assert answer["result"]["isError"]
+    assert "Ask the user, and do not answer yourself:\n- Run shop.delete with {}? (confirm: true or false)" in text

@@ -16,7 +16,7 @@ from deltamcp.runtime.change_hub import OwnChange
 from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.upstreams.login_upstream import MissingLoginError
 from deltamcp.values import ANONYMOUS, LOCAL, Kind, Principal
-from tests.support.conditions import wait_until
+from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.listing_upstream import tool
 
 ALICE, BOB, CAROL = (Principal(name, issuer="https://issuer.example") for name in ("alice", "bob", "carol"))
@@ -63,14 +63,14 @@ async def _nothing(arguments: Any, context: Any) -> Any:
 class Made:
     """Catalogs of one upstream, how many were made, and what was announced."""
 
-    def __init__(self, upstream: Upstreamlike, **options: Any) -> None:
+    def __init__(self, upstream: Upstreamlike, wait_seconds: float = HANG_SECONDS, **options: Any) -> None:
         self.count, self.announced = 0, list[OwnChange]()
         config = UpstreamConfig(name="notes", entry={"url": "https://notes.example"}, auth="oauth", **options)
         upstreams: Any = {"notes": SimpleNamespace(name="notes", config=config, connection=upstream)}
         reviews: Any = Reviewslike()
         self.local = Catalog()
         self.principals = PrincipalCatalogs(
-            upstreams, reviews, self.local, self.make, self.announced.append, lambda owner: None, wait_seconds=0.01
+            upstreams, reviews, self.local, self.make, self.announced.append, lambda owner: None, wait_seconds
         )
         self.count = 0
 
@@ -114,7 +114,7 @@ async def test_many_first_requests_at_once_are_one_fetch():
 async def test_a_request_waits_a_bounded_time_once_and_the_list_is_announced_when_it_comes():
     upstream = Upstreamlike(alice=["a"])
     upstream.gate = asyncio.Event()
-    made = Made(upstream)
+    made = Made(upstream, wait_seconds=0.01)
     assert await made.names(ALICE) == set()
     assert await made.names(ALICE) == set()
     upstream.gate.set()

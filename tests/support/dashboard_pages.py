@@ -1,6 +1,8 @@
 """Pages of a dashboard in this process, and a browser of them that sends what a test says."""
 
-from collections.abc import Sequence
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -9,6 +11,7 @@ import httpx2
 from deltamcp.dashboard.api import AskedGateway
 from deltamcp.dashboard.web.app import DashboardApp
 from deltamcp.dashboard.web.logins import Logins
+from deltamcp.dashboard.web.page_server import pages_served
 
 ORIGIN = "http://127.0.0.1:8765"
 
@@ -16,15 +19,21 @@ ORIGIN = "http://127.0.0.1:8765"
 class DashboardPages:
     """The pages of some gateways, and the codes that were shown."""
 
-    def __init__(self, *gateways: AskedGateway, may_write: bool = False, **options: Any) -> None:
+    def __init__(self, *gateways: AskedGateway, may_write: bool = False, origin: str = ORIGIN, **options: Any) -> None:
+        self.origin = origin
         self.codes: list[str] = []
 
         async def find() -> Sequence[AskedGateway]:
             return gateways
 
         logins = Logins(self.codes.append)
-        self.app = DashboardApp(find, logins, ["127.0.0.1:8765"], may_write=may_write, **options)
+        self.app = DashboardApp(find, logins, [origin.removeprefix("http://")], may_write=may_write, **options)
         logins.make_code()
+
+    @property
+    def login(self) -> str:
+        """The address that lets in the next browser."""
+        return f"{self.origin}/login?code={self.codes[-1]}"
 
     def browser(self) -> "PageBrowser":
         return PageBrowser(self)
@@ -56,3 +65,13 @@ class PageBrowser:
         """Returns the token of the forms of a page."""
         page = (await self.get(path)).text
         return page.partition('name="csrf" value="')[2].partition('"')[0]
+
+
+@contextlib.asynccontextmanager
+async def served_pages(*gateways: AskedGateway, may_write: bool = False) -> AsyncIterator[DashboardPages]:
+    """Serves pages at an address of this machine, for browsers of others."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        pages = DashboardPages(*gateways, may_write=may_write, origin=origin)
+        async with pages_served(pages.app, [listener]):
+            yield pages

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import deltamcp
+import deltamcp.middleware
 from deltamcp.cli.main import VERBS, make_parser
 from deltamcp.client.options import ClientOptions
 from deltamcp.gateway.config import ENTRY_KEYS, GatewayConfig, UpstreamConfig
@@ -27,6 +28,9 @@ def public_names() -> dict[str, Any]:
     text = "\n".join(path.read_text() for path in sorted(SOURCE.rglob("*.py")))
     return {
         "deltamcp": {name: _members(getattr(deltamcp, name)) for name in dir(deltamcp)},
+        "deltamcp.middleware": {
+            name: _members(getattr(deltamcp.middleware, name)) for name in deltamcp.middleware.__all__
+        },
         "commands": dict(_commands(make_parser(VERBS), "delta-mcp")),
         "keys": {
             "servers of a gateway": sorted({*UpstreamConfig.__struct_fields__, *ENTRY_KEYS}),

@@ -126,6 +126,9 @@ async def test_the_sealed_state_shows_nothing_and_is_bound_to_the_call(behind: s
 async def test_a_handshake_upstream_is_told_what_the_caller_cannot_be_asked(front: str, name: str) -> None:
     async with fronted(front, "handshake", capabilities={}) as client:
         response = await client.call("ask", {"questions": {"q": QUESTIONS[name]}})
+    if (front, name) == ("handshake", "form"):  # the model is asked to pass it on, which the upstream does not know
+        assert "Ask the user, and do not answer yourself" in response["result"]["content"][0]["text"]
+        return
     error = answers(response)["q"]
     assert error["code"] == -32602
     assert "does not support" in error["message"]

@@ -54,6 +54,7 @@ class HostAuth:
         self._find_principal = find_principal
 
     async def authenticate(self, credentials: Credentials) -> Principal | Failure:
+        """Returns whom the host application names, or the failure that the request lacks credentials."""
         found = self._find_principal(credentials.request)
         if isawaitable(found):
             found = await found
@@ -67,7 +68,7 @@ class HostAuth:
         """Does nothing: the host application has whatever connections it needs."""
 
 
-logger = logging.getLogger("deltamcp.auth")
+logger: logging.Logger = logging.getLogger("deltamcp.auth")
 
 
 class OpenAccess:
@@ -79,6 +80,7 @@ class OpenAccess:
         logger.warning("the server is open: whoever reaches it may call it without a token")
 
     async def authenticate(self, credentials: Credentials) -> Principal | Failure:
+        """Returns the anonymous principal."""
         return ANONYMOUS
 
     def challenge(self, failure: Failure) -> str | None:
@@ -102,6 +104,7 @@ class PresenceOnly:
         logger.warning("tokens are not verified: whoever sends any token may call the server")
 
     async def authenticate(self, credentials: Credentials) -> Principal | Failure:
+        """Returns the anonymous principal, or the failure that there is no bearer token."""
         try:
             read_bearer(credentials.authorization)
         except TokenError as error:
@@ -109,6 +112,7 @@ class PresenceOnly:
         return ANONYMOUS
 
     def challenge(self, failure: Failure) -> str | None:
+        """Returns a header that asks for any bearer token."""
         return write_challenge(failure, ())
 
     async def close(self) -> None:

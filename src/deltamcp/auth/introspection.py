@@ -21,7 +21,7 @@ from deltamcp.values import JSON, Principal
 if TYPE_CHECKING:
     import httpx2
 
-logger = logging.getLogger("deltamcp.auth")
+logger: logging.Logger = logging.getLogger("deltamcp.auth")
 
 _INACTIVE_SECONDS = 10.0
 """For so long a token that was not active is refused without another question."""
@@ -43,6 +43,7 @@ class Introspection(Struct, frozen=True, kw_only=True):
     client_id: str
     """The name by which the authorization server knows this resource server."""
     client_secret: str
+    """The secret that proves it; logs and `repr` leave it out."""
     only_for_this_resource: bool = False
     """Whether the endpoint calls only those tokens active that are for this resource. Where it does, an answer without
     an audience is accepted; else such a token could be one that another service got."""

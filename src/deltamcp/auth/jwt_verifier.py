@@ -119,7 +119,7 @@ def _load_key(jwk: Mapping[str, JSON], type_: _KeyType) -> Any:
     return None if is_weak else loaded
 
 
-logger = logging.getLogger("deltamcp.auth")
+logger: logging.Logger = logging.getLogger("deltamcp.auth")
 
 RENEW_SECONDS = 600.0
 """After this time the keys are fetched again, so that a key that was withdrawn is forgotten."""

@@ -104,6 +104,7 @@ class ResourceServer:
             self._verified = VerifiedTokens(introspection.cache_seconds)
 
     async def authenticate(self, credentials: Credentials) -> Principal | Failure:
+        """Returns the principal of the request's token, or why the token is refused."""
         try:
             token = read_bearer(credentials.authorization)
             principal = self._verified.find(token)
@@ -128,11 +129,13 @@ class ResourceServer:
         return principal
 
     def challenge(self, failure: Failure) -> str | None:
+        """Returns the `WWW-Authenticate` header that says why, and which scopes to ask for."""
         # Also those that the token has: clients of 2025-11-25 ask for exactly what the challenge names.
         wanted = self._scopes | failure.granted_scopes | failure.missing_scopes
         return write_challenge(failure, wanted, self._metadata.url)
 
     async def close(self) -> None:
+        """Closes the connections to the authorization server, and forgets the tokens that it verified."""
         await self._verifier.close()
         self._verified.clear()
 
@@ -148,7 +151,7 @@ class ResourceMetadata:
             ConfigurationError: the resource is no URL that a token can be issued for, or a scope has a space.
         """
         parts = split_url(resource, "resource")
-        self.scopes = sorted(set(scopes))
+        self.scopes: list[str] = sorted(set(scopes))
         for scope in self.scopes:
             if not is_scope(scope):
                 raise ConfigurationError(
@@ -161,12 +164,12 @@ class ResourceMetadata:
             "bearer_methods_supported": ["header"],
             "resource_name": name,
         }
-        self.document = msgspec.json.encode({key: value for key, value in document.items() if value})
+        self.document: bytes = msgspec.json.encode({key: value for key, value in document.items() if value})
         path = parts.path.rstrip("/")
         query = f"?{parts.query}" if parts.query else ""
-        self.url = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{path}{query}"
+        self.url: str = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{path}{query}"
         """Where the document is: RFC 9728, 3.1 puts the well-known path before the resource's own."""
-        self.paths = (WELL_KNOWN, f"{WELL_KNOWN}{path}") if path else (WELL_KNOWN,)
+        self.paths: tuple[str, ...] = (WELL_KNOWN, f"{WELL_KNOWN}{path}") if path else (WELL_KNOWN,)
         """The paths at which the server has the document; clients that get no challenge try both."""
 
 

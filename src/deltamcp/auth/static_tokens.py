@@ -24,7 +24,7 @@ from deltamcp.auth.bearer import TokenError, TokenFault, is_scope, read_bearer, 
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import Failure, Principal
 
-logger = logging.getLogger("deltamcp.auth")
+logger: logging.Logger = logging.getLogger("deltamcp.auth")
 
 VARIABLE = "DELTA_MCP_TOKENS"
 _PREFIX = "dmcp_"
@@ -106,6 +106,7 @@ class StaticTokens:
             self._read_file(self._path)
 
     async def authenticate(self, credentials: Credentials) -> Principal | Failure:
+        """Returns the principal of the request's token, or why the token is refused."""
         try:
             token = read_bearer(credentials.authorization)
         except TokenError as error:
@@ -143,6 +144,7 @@ class StaticTokens:
         self._tokens = read_tokens(text, str(path))
 
     def challenge(self, failure: Failure) -> str | None:
+        """Returns the `WWW-Authenticate` header that says why, and which scopes to ask for."""
         return write_challenge(failure, failure.missing_scopes | failure.granted_scopes)
 
     async def close(self) -> None:

@@ -52,6 +52,7 @@ class CallSpans:
         return self._has_provider or not isinstance(self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider)
 
     def call_started(self, call: ObservedCall) -> None:
+        """Begins the span, below that of the request."""
         parent, links = self._find_parent(call)
         name = f"tools/call {call.name}" if call.is_known else "tools/call"
         kind = self._trace.SpanKind.SERVER
@@ -60,6 +61,7 @@ class CallSpans:
         self._open[id(call)] = span, token
 
     def call_finished(self, call: ObservedCall) -> None:
+        """Ends the span, with what came of the call."""
         span, token = self._open.pop(id(call))
         self._context.detach(token)
         error = _find_error(call)

@@ -13,7 +13,7 @@ from deltamcp.errors import InputDeclinedError, ToolError
 from deltamcp.stores.store import Store, StoreError
 from deltamcp.values import JSON, Caller, Era
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 _ARGUMENTS_CHARS = 1000
 """The number of characters of the arguments that a user sees in the question; it says how many more there are."""
 _FORM: dict[str, JSON] = {"type": "object", "properties": {}}

@@ -6,12 +6,14 @@ same dialect writes that. The engine only dispatches: one module of this package
 a failure with an id under which the server's log has the traceback; clients see nothing else of it.
 """
 
+import asyncio
 import contextlib
 import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
+from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.consent import Consents
 from deltamcp.calls.failures import refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
@@ -24,7 +26,6 @@ from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.rate_limits import RateBuckets, RateLimits
 from deltamcp.calls.request_context import RequestContext, RequestState
 from deltamcp.calls.resources import Prompts, Resources
-from deltamcp.calls.server_items import Capabilities
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.items.operation import Operation
@@ -37,6 +38,7 @@ from deltamcp.delivery.delivery import Delivery, HeldResults
 from deltamcp.delivery.delta_mcp_delivery import DeltaMcpDelivery
 from deltamcp.delivery.learned_shapes import LearnedShapes
 from deltamcp.delivery.mcp_delivery import McpDelivery, McpLiteDelivery
+from deltamcp.delivery.sent_results import RecentReplies
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.dialects import tasks
 from deltamcp.dialects.registry import Dialects
@@ -44,6 +46,7 @@ from deltamcp.limits import Limits
 from deltamcp.replicas import Replica
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.figures import Key
+from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.runtime.local_sessions import LocalSessions
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Computations
@@ -119,17 +122,19 @@ class Engine:
         self.store = store
         self.hub = hub
         self.computations = computations
-        self.dialects = Dialects(info, cache_seconds, catalog.view, limits.input_seconds)
+        self.dialects: Dialects = Dialects(info, cache_seconds, catalog.view, limits.input_seconds)
         catalog.instructions = instructions
-        self.capabilities = Capabilities(catalog, info)
-        self.lifespan = hooks.lifespan
-        self.local_sessions = LocalSessions()
-        self.rates = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
+        self.capabilities: Capabilities = Capabilities(catalog, info)
+        self.lifespan: ServerLifespan = hooks.lifespan
+        self.local_sessions: LocalSessions = LocalSessions()
+        self.rates: RateBuckets | None = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
-        self.stored_results = stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
+        stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
+        self.stored_results: StoredResults = stored
         continuation = Continuation(stored, computations)
-        changes = ChangeDelivery(stored, continuation, computations)
-        self.learned_shapes = LearnedShapes(computations)
+        changes = self._changes = ChangeDelivery(stored, continuation, computations)
+        self._recent_replies = RecentReplies()
+        self.learned_shapes: LearnedShapes = LearnedShapes(computations)
         held = HeldResults()
         deliveries: dict[ResultShape, Delivery] = {
             ResultShape.MCP: McpDelivery(continuation, changes, self.learned_shapes, held),
@@ -153,7 +158,7 @@ class Engine:
             self.rates,
             held,
         )
-        self.make_seal = functools.partial(Seal, state_keys)
+        self.make_seal: Callable[[float], Seal] = functools.partial(Seal, state_keys)
         """Makes what encrypts with the server's state keys; its argument is the seconds for which that is valid."""
         self.pages = pages
         self._promise_queue = promise_queue
@@ -237,8 +242,32 @@ class Engine:
     ) -> Coroutine[Any, Any, Outcome]:
         """Returns a coroutine that performs an ask; transports themselves serve sessions and subscriptions."""
         if self.catalog.prepare is not None:
-            return self._perform_prepared(self.catalog.prepare, ask, terms, channel, request_id)
-        return self._perform(ask, terms, channel, request_id)
+            performing = self._perform_prepared(self.catalog.prepare, ask, terms, channel, request_id)
+        else:
+            performing = self._perform(ask, terms, channel, request_id)
+        return (
+            self._perform_remembered(performing, terms.caller, request_id) if terms.caller.is_remembered else performing
+        )
+
+    async def _perform_remembered(
+        self, performing: Coroutine[Any, Any, Outcome], caller: Caller, request_id: RequestId
+    ) -> Outcome:
+        """Performs an ask in a known conversation, whose next replies may refer to this one if the client gets it."""
+        self._recent_replies.add(caller, request_id)
+        try:
+            return await performing
+        except asyncio.CancelledError:
+            await self._changes.forget(caller)
+            raise
+
+    async def withdraw_reply(self, caller: Caller, request_id: RequestId) -> None:
+        """Handles that the client of a connection cancelled a request: it ignores a reply that was on its way.
+
+        What the request's conversation was sent no longer counts as known to its model.
+        """
+        caller = self._recent_replies.pop(caller, request_id)
+        if caller.is_remembered:
+            await self._changes.forget(caller)
 
     async def _perform_prepared(
         self,

@@ -19,7 +19,7 @@ from deltamcp.results.content import server_error
 from deltamcp.stores.store import StoreUnreachableError
 from deltamcp.values import Caller, Failure, Outcome, Request, ToolResult
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 def log_failure(subject: str, error: BaseException) -> str:

@@ -34,9 +34,9 @@ from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.runtime.quota import Quota
 from deltamcp.runtime.seal import Seal, SessionContext
 from deltamcp.runtime.threads import Threads
-from deltamcp.values import JSON, SESSION_CONTEXT_KEY, BlobResource, Failure, Inputs, Kind, Outcome, TextResource
+from deltamcp.values import JSON, SESSION_CONTEXT_KEY, BlobResource, Failure, Inputs, Outcome, TextResource
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 ReadForFunction: TypeAlias = Callable[
@@ -163,9 +163,9 @@ class FunctionRunner:
         self._dependent_calls = asyncio.Semaphore(limits.calls)
         """Bounds the calls with dependencies, among them cancelled ones whose dependencies are not closed yet."""
         self._state = state
-        self.seconds = limits.handler_seconds
+        self.seconds: float = limits.handler_seconds
         """The time of a function whose author set no timeout."""
-        self.has_middleware = bool(hooks.middleware)
+        self.has_middleware: bool = bool(hooks.middleware)
 
     def run_call(
         self,
@@ -214,7 +214,7 @@ class FunctionRunner:
         async def run_function(arguments: dict[str, JSON]) -> Any:
             return await self._call(item, item.bind(arguments), request, context)
 
-        return run_steps(steps, _kind(item), _copy_json(dict(sent_arguments)), run_function)
+        return run_steps(steps, item, _copy_json(dict(sent_arguments)), run_function)
 
     def run_function(
         self,
@@ -376,13 +376,3 @@ def _call_name(item: Item) -> str:
             return item.uri
         case Completer():
             raise AssertionError("completions run without middleware")
-
-
-def _kind(item: Operation | Resource | Prompt) -> Kind:
-    match item:
-        case Operation():
-            return Kind.TOOLS
-        case Prompt():
-            return Kind.PROMPTS
-        case Resource():
-            return Kind.RESOURCES

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.failures import refuse_withheld
 from deltamcp.calls.observers import DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext, accept_since
-from deltamcp.calls.server_items import Capabilities
 from deltamcp.catalog.directory import NO_NOTICES
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.search.words import MIN_SIMILARITY

@@ -1,6 +1,5 @@
 """What an author runs with or around functions: middleware and hooks, also where the server is mounted."""
 
-import functools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -11,6 +10,7 @@ from deltamcp.catalog.items.function_shape import is_async
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.resource import Resource
+from deltamcp.catalog.visibility import Visibility
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.lifespan import ServerLifespan
@@ -31,6 +31,14 @@ class FunctionCall(Struct):
     arguments: dict[str, JSON]
     """The caller's arguments, or the variables of the URI. Changes do not reach the caller."""
     context: Context
+    """What the function gets as its context."""
+    function: Callable[..., Any] | None = None
+    """What the author registered."""
+    is_read_only: bool = False
+    """Whether the call changes nothing: by the tool's annotations, and always of resources and prompts."""
+    is_repeatable: bool = False
+    """Whether a second run has no further effect: of what is read-only, of tools that are idempotent by their
+    annotations, and of those with `on_redelivery="rerun"`."""
 
 
 class CallNext(Protocol):
@@ -50,6 +58,17 @@ class MiddlewareStep(NamedTuple):
     name: str
     context: Context
 
+    def call(self, item: "Operation | Resource | Prompt", arguments: dict[str, JSON]) -> FunctionCall:
+        """Returns what the middleware gets."""
+        match item:
+            case Operation():
+                hints = item.is_read_only, item.may_rerun
+                return FunctionCall(Kind.TOOLS, self.name, arguments, self.context, item.function, *hints)
+            case Prompt():
+                return FunctionCall(Kind.PROMPTS, self.name, arguments, self.context, item.function, True, True)
+            case Resource():
+                return FunctionCall(Kind.RESOURCES, self.name, arguments, self.context, item.function, True, True)
+
 
 def check_middleware(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
     """Checks that every middleware is async.
@@ -65,20 +84,23 @@ def check_middleware(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]
 
 async def run_steps(
     steps: Sequence[MiddlewareStep],
-    kind: Kind,
+    item: Operation | Resource | Prompt,
     arguments: dict[str, JSON],
     run_function: Callable[[dict[str, JSON]], Awaitable[Any]],
 ) -> Any:
     """Runs the first step around the others and those around the function; returns the value of the first."""
 
-    async def run_from(position: int, call: FunctionCall) -> Any:
+    async def run_from(position: int, arguments: dict[str, JSON]) -> Any:
         if position == len(steps):
-            return await run_function(call.arguments)
+            return await run_function(arguments)
         step = steps[position]
-        call = FunctionCall(kind, step.name, call.arguments, step.context)
-        return await step.middleware(call, functools.partial(run_from, position + 1))
 
-    return await run_from(0, FunctionCall(kind, "", arguments, steps[0].context))
+        async def call_next(call: FunctionCall) -> Any:
+            return await run_from(position + 1, call.arguments)
+
+        return await step.middleware(step.call(item, arguments), call_next)
+
+    return await run_from(0, arguments)
 
 
 Item = Operation | Resource | Prompt | Completer
@@ -86,11 +108,12 @@ Item = Operation | Resource | Prompt | Completer
 
 
 class ServerHooks(NamedTuple):
-    """A server's lifespan, and what its author wants around calls of its functions."""
+    """A server's lifespan, and what its author wants around calls of its functions, and shown of them."""
 
     lifespan: ServerLifespan
     middleware: Sequence[Middleware]
     observers: Sequence[CallObserver]
+    visibility: Visibility
 
 
 class Origin(NamedTuple):

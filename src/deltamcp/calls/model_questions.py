@@ -32,7 +32,7 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _ACTIONS = ("accept", "decline", "cancel")
 _MESSAGE_CHARS = 2000

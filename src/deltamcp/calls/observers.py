@@ -37,7 +37,7 @@ from deltamcp.values import (
     ToolResult,
 )
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class ObservedCall:
@@ -45,7 +45,7 @@ class ObservedCall:
 
     outcome: Outcome | None = None
     """None if the call was cancelled."""
-    seconds = 0.0
+    seconds: float = 0.0
     value: Any = UNSET
     """The value that the function returned; UNSET if it did not return."""
 
@@ -61,6 +61,7 @@ class ObservedCall:
 
     @property
     def caller(self) -> Caller:
+        """Who called."""
         return self._request.terms.caller
 
     @property
@@ -168,7 +169,7 @@ class Observation:
     __slots__ = ("_observers", "_start_time", "call")
 
     def __init__(self, call: ObservedCall, observers: Sequence[CallObserver]) -> None:
-        self.call = call
+        self.call: ObservedCall = call
         self._observers = observers
         self._start_time = time.perf_counter()
         for observer in observers:
@@ -189,7 +190,7 @@ class Observation:
                 logger.exception("an observer failed")
 
 
-call_logger = logging.getLogger("deltamcp.calls")
+call_logger: logging.Logger = logging.getLogger("deltamcp.calls")
 
 
 class CallLog:

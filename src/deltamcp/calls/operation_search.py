@@ -29,7 +29,7 @@ _EMBEDDER_BATCH = 256
 _EMBEDDER_SECONDS = 10.0
 """How long a search waits for the embedder, which goes on to embed a large catalog afterwards."""
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class OperationSearch:

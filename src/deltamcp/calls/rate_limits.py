@@ -13,7 +13,7 @@ from deltamcp.results.content import server_error
 from deltamcp.stores.store import SharedStore, StoreError, TokenBuckets, hash_key
 from deltamcp.values import Caller, Failure, ToolResult
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 EVERY_TOOL = "*"
 
@@ -22,8 +22,11 @@ class Rate(Struct, frozen=True):
     """How many requests may come in how many seconds; unused ones add up to `burst`, which is `count` unless set."""
 
     count: int
+    """How many requests."""
     seconds: float = 1.0
+    """In how many seconds."""
     burst: int | None = None
+    """How many may come at once; `count` by default."""
 
     def __post_init__(self) -> None:
         numbers = (self.count, self.seconds, 1 if self.burst is None else self.burst)

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.failures import log_failure, missing_scopes, refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.request_context import RequestContext, accept_since
-from deltamcp.calls.server_items import Capabilities
 from deltamcp.catalog import discovery
 from deltamcp.catalog.items.prompt import Prompt
 from deltamcp.catalog.items.resource import Resource

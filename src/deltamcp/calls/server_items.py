@@ -1,28 +1,29 @@
-"""The items that a server offers, and its description of itself for clients."""
+"""The items that a server offers, its own and those of servers that are mounted in it."""
 
 import copy
 import functools
 import importlib.util
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from deltamcp.calls.middleware import Origin, ServerHooks
+from deltamcp.calls.middleware import Origin, ServerHooks, mount_chain
 from deltamcp.catalog.catalog import Catalog, Mount
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.items.operation import Operation, is_dotted_path
 from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.registration import registration
 from deltamcp.catalog.items.resource import Resource
+from deltamcp.catalog.visibility import Rules, Visibility, VisibilityRule, is_shown
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.runtime.change_hub import ChangeHub
+from deltamcp.runtime.change_hub import Change, ChangeHub, OwnChange
 from deltamcp.runtime.lifespan import ServerLifespan
-from deltamcp.values import JSON, LOCAL, About, Kind, Principal
+from deltamcp.values import Kind, Principal
 
 T = TypeVar("T", bound=Operation | Resource | Prompt)
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 """MCP 2025-11-25, "Tool Names"; hosts refuse other names."""
 
@@ -46,7 +47,14 @@ class _Replacement(NamedTuple):
     new: list[Operation]
 
 
-class Surface(NamedTuple):
+class _VisibleRules(NamedTuple):
+    """The rules for a principal, by server, and whether other principals have others."""
+
+    by_server: tuple[tuple[Visibility, Rules], ...]
+    differs: bool
+
+
+class ServerSurface(NamedTuple):
     """How the items of a server are shown, and how their results are fitted to a budget."""
 
     disclosure: Disclosure
@@ -180,7 +188,7 @@ class ServerItems:
         self,
         old: Sequence[Operation | Resource | Prompt],
         new: Sequence[Operation | Resource | Prompt],
-        surface: Surface | None = None,
+        surface: ServerSurface | None = None,
     ) -> Callable[[], None]:
         """Does the work of `replace_items`; what it returns makes the change, on the event loop and in no time.
 
@@ -211,7 +219,7 @@ class ServerItems:
         self,
         old: Sequence[Operation | Resource | Prompt],
         new: Sequence[Operation | Resource | Prompt],
-        surface: Surface | None,
+        surface: ServerSurface | None,
     ) -> None:
         if surface is not None:
             self._results = surface.results
@@ -260,6 +268,8 @@ class ServerItems:
             raise ConfigurationError("Mount servers before the server runs, as their lifespans start with its own.")
         other.add_mount_point(mount_point)
         self._mounted.append(other)
+        if any(server.visibility.has_rules for server in other.servers()):
+            self.hide_items()
 
     def add_mount_point(self, mount_point: _MountPoint) -> None:
         """Adds all items to a server that this one is mounted in, or none of them.
@@ -311,6 +321,58 @@ class ServerItems:
         name = mount_point.mount.name(Kind.PROMPTS if noun == "prompt" else Kind.TEMPLATES, target)
         mount_point.items.add_completer((noun, name, argument), mounted)
 
+    # Visibility
+
+    @property
+    def visibility(self) -> Visibility:
+        return self._hooks.visibility
+
+    def show(self, rule: VisibilityRule, principal: Principal | None) -> None:
+        """Shows or hides what a rule fits, here and where this is mounted; to all, or to one principal."""
+        self.visibility.add(rule, principal)
+        self.hide_items()
+        self.announce_to(principal, {kind for kind, item in self._catalog.items() if rule.fits(*_labels(item))})
+
+    def show_all(self, principal: Principal | None) -> None:
+        """Shows everything again; to a principal, what is shown to others."""
+        self.visibility.reset(principal)
+        self.announce_to(principal, {kind for kind, _ in self._catalog.items()})
+
+    def hide_items(self) -> None:
+        """Has the catalogs ask which items are shown, from the first rule on."""
+        self._catalog.visibility = self
+        for mount_point in self._mount_points:
+            mount_point.items.hide_items()
+
+    def announce_to(self, principal: Principal | None, kinds: Collection[Kind]) -> None:
+        """Notifies the clients of all, or those of a principal, here and where this is mounted."""
+        if self._catalog.disclosure.surface != "full" and Kind.TOOLS in kinds:
+            kinds = {*kinds, Kind.RESOURCES}
+        for kind in kinds:
+            self._publish(kind if principal is None else OwnChange(principal.owner, kind))
+        for mount_point in self._mount_points:
+            mount_point.items.announce_to(principal, kinds)
+
+    @property
+    def differs(self) -> bool:
+        """Whether principals may see different items."""
+        return any(server.visibility.differs for server in self.servers())
+
+    def rules_for(self, principal: Principal) -> _VisibleRules:
+        """Returns the rules for a principal, of this server and those that are mounted in it."""
+        return _VisibleRules(
+            tuple((server.visibility, server.visibility.rules(principal)) for server in self.servers()), self.differs
+        )
+
+    def shows(self, item: Operation | Resource | Prompt, rules: _VisibleRules) -> bool:
+        """Returns whether every server shows an item that is on the way to the item's own."""
+        by_server = dict(rules.by_server)
+        return all(
+            is_shown(by_server[origin.hooks.visibility], *_labels(origin.item))
+            for origin in mount_chain(item, self._hooks)
+            if not isinstance(origin.item, Completer)
+        )
+
     # Changes
 
     def announce(self, kind: Kind) -> None:
@@ -319,7 +381,7 @@ class ServerItems:
         if kind is Kind.TOOLS and self._catalog.disclosure.surface != "full":
             self._publish(Kind.RESOURCES)  # operations are listed as resources too
 
-    def _publish(self, change: Kind | str) -> None:
+    def _publish(self, change: Change) -> None:
         self._hub.publish(change, self.lifespan.loop)
 
     def list_changed(self, kind: Kind) -> None:
@@ -395,49 +457,8 @@ def _item_name(item: Operation | Resource | Prompt) -> str:
     return item.uri if isinstance(item, Resource) else item.name
 
 
-class Capabilities:
-    """Derives the server's capabilities from what a principal is offered at the time of its request."""
-
-    def __init__(self, catalog: Catalog, info: dict[str, JSON]) -> None:
-        self._catalog = catalog
-        self._info = info
-
-    def about(self, principal: Principal) -> About:
-        """Returns the server's description, for `initialize` and `server/discover`."""
-        catalog = self._catalog.of(principal)
-        capabilities: dict[str, JSON] = {"logging": {}}
-        if self.completes(principal):
-            capabilities["completions"] = {}
-        if self.offers(Kind.PROMPTS, principal):
-            capabilities["prompts"] = {"listChanged": True}
-        if self.offers(Kind.RESOURCES, principal):
-            capabilities["resources"] = {"subscribe": True, "listChanged": True}
-        if self.offers(Kind.TOOLS, principal):
-            capabilities["tools"] = {"listChanged": True}
-        return About(self._info, capabilities, catalog.instructions, catalog.gives_promises)
-
-    def gives_promises(self, principal: Principal) -> bool:
-        """Whether a tool may answer with a promise."""
-        return self._catalog.of(principal).gives_promises
-
-    def completes(self, principal: Principal) -> bool:
-        """Whether arguments of prompts or templates may be completed."""
-        catalog = self._catalog.of(principal)
-        return bool(catalog.completions) or catalog.declares_completions
-
-    def offers(self, kind: Kind, principal: Principal) -> bool:
-        """Whether the server has items of a kind, or may get some while it runs."""
-        catalog = self._catalog.of(principal)
-        if kind in catalog.declared_kinds:
-            return True
-        if kind is Kind.TOOLS:
-            # The author of an empty server is assumed to register tools later.
-            return bool(catalog.operations) or not (catalog.prompts or catalog.resources or catalog.templates)
-        if kind is Kind.PROMPTS:
-            return bool(catalog.prompts)
-        # Behind meta-tools operations are resources too, and `auto` may choose meta-tools later.
-        return bool(catalog.resources or catalog.templates) or catalog.scoped_view(LOCAL).may_cut_results
-
-    def offered_kinds(self, kinds: Iterable[Kind], principal: Principal) -> frozenset[Kind]:
-        """Returns those of some kinds of lists that the server has."""
-        return frozenset(kind for kind in kinds if self.offers(kind, principal))
+def _labels(item: Operation | Resource | Prompt) -> tuple[set[str], frozenset[str]]:
+    """Returns what rules of visibility know an item by: its names and its tags."""
+    if isinstance(item, Resource):
+        return {item.uri, str(item.list_item.get("name"))}, item.tags
+    return {item.name}, item.tags

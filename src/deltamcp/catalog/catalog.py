@@ -4,8 +4,8 @@ import copy
 import functools
 import types
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from deltamcp.catalog.directory import NO_NOTICES, ServerNotices
 from deltamcp.catalog.disclosure import Disclosure, uri_scheme
@@ -29,9 +29,27 @@ _CHANGED_BY_ITEMS = {
     *("resources", "templates", "prompts", "_may_cut_results", "disclosure", "_resolved_policy"),
     *(_CHANGED_BY_OPERATIONS - {"version"}),
 }
+T = TypeVar("T", bound=Operation | Resource | Prompt)
 _MAX_VIEWS = 64
 """The number of cached views; there is one for each set of scopes in use."""
-_ViewKey = tuple[frozenset[str], frozenset[str], bool]
+_ViewKey = tuple[frozenset[str], frozenset[str], bool, Hashable]
+
+
+class ItemVisibility(Protocol):
+    """Says which items of a server are shown to whom; see `catalog/visibility.py`."""
+
+    def rules_for(self, principal: Principal) -> Hashable:
+        """Returns what decides for a principal, and whether principals differ; for equal rules views are the same."""
+        ...
+
+    def shows(self, item: Operation | Resource | Prompt, rules: Any) -> bool:
+        """Returns whether what `rules_for` returned shows an item."""
+        ...
+
+    @property
+    def differs(self) -> bool:
+        """Whether principals may see different items."""
+        ...
 
 
 class Catalog:
@@ -45,10 +63,10 @@ class Catalog:
         results: ResultPolicy | None = None,
     ) -> None:
         self._page_size = page_size
-        self.disclosure = disclosure or Disclosure()
+        self.disclosure: Disclosure = disclosure or Disclosure()
         self._resolved_policy = None if results is None else resolve_policy(results)
         self._may_cut_results = results is not None
-        self.scheme = uri_scheme(self.disclosure.scheme or self.disclosure.prefix or name)
+        self.scheme: str = uri_scheme(self.disclosure.scheme or self.disclosure.prefix or name)
         self.operations: dict[str, Operation] = {}
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, Resource] = {}
@@ -67,7 +85,9 @@ class Catalog:
         """Returns the catalog of a principal, where principals are offered different items; else all see this one."""
         self.prepare: Callable[[Principal], Awaitable[None]] | None = None
         """Makes what `own` returns for a principal, where that takes a while; it is called before each request."""
-        self.is_public = True
+        self.visibility: ItemVisibility | None = None
+        """Hides items, where some may be hidden."""
+        self.is_public: bool = True
         """Whether caches may share the lists of callers that see the same."""
         self.instructions: str | None = None
         """A text that tells the model how to use the server."""
@@ -80,13 +100,13 @@ class Catalog:
         self.await_start: Callable[[str, Principal], Awaitable[bool]] | None = None
         """Waits for the server behind this one that an unknown operation would be of, if that is starting; returns
         whether the operation may be known now."""
-        self.declares_completions = False
+        self.declares_completions: bool = False
         """Whether items may complete their arguments themselves."""
         self.declared_kinds: frozenset[Kind] = frozenset()
         """The kinds of lists that the server says it has even while they are empty."""
         self.content_lines: MutableMapping[str, str] = {}
         """The lines that summarize what was registered at some time, as `Directory` keeps them."""
-        self.version = 0
+        self.version: int = 0
         """Increases with every change."""
         self._promises = -1, False
         """Whether an operation may answer with a promise, in a version of the catalog."""
@@ -299,36 +319,49 @@ class Catalog:
     def empty_copy(self) -> "Catalog":
         """Returns a catalog for other items of the same server."""
         made = Catalog("", self._page_size, self.disclosure)
-        made.scheme, made.is_public = self.scheme, self.is_public
+        made.scheme, made.is_public, made.visibility = self.scheme, self.is_public, self.visibility
         made._resolved_policy, made._may_cut_results = self._resolved_policy, self._may_cut_results
         return made
 
     def scoped_view(self, principal: Principal) -> View:
-        """Returns what the scopes of a principal allow of this catalog."""
+        """Returns what the scopes of a principal allow of this catalog, without what is hidden from it."""
         key: _ViewKey | None = None
-        if self._scopes:
-            key = (principal.scopes & self._scopes, principal.step_up & self._scopes, principal.is_authenticated)
+        if self._scopes or self.visibility is not None:
+            key = (
+                principal.scopes & self._scopes,
+                principal.step_up & self._scopes,
+                bool(self._scopes) and principal.is_authenticated,
+                None if self.visibility is None else self.visibility.rules_for(principal),
+            )
         view = self._views.get(key)
         if view is None:
             if len(self._views) >= _MAX_VIEWS:
                 self._views.clear()
-            view = self._views[key] = self._make_view(*(key or (frozenset(), frozenset(), False)))
+            view = self._views[key] = self._make_view(*(key or (frozenset(), frozenset(), False, None)))
         return view
 
-    def _make_view(self, granted: frozenset[str], step_up: frozenset[str], is_authenticated: bool) -> View:
+    def _make_view(
+        self, granted: frozenset[str], step_up: frozenset[str], is_authenticated: bool, rules: Hashable
+    ) -> View:
+        shows: Callable[[Operation | Resource | Prompt], bool] | None = None
+        if self.visibility is not None:
+            shows = functools.partial(self.visibility.shows, rules=rules)
         # To a caller that nobody vouches for, what it may not call does not exist.
         known = granted | step_up if is_authenticated else granted
-        visible = {name: item for name, item in self.operations.items() if item.scopes <= known}
-        withheld = {name: item for name, item in self.operations.items() if not item.scopes <= granted}
+        shown = _select(self.operations, shows)
+        visible = {name: item for name, item in shown.items() if item.scopes <= known}
+        withheld = {name: item for name, item in shown.items() if not item.scopes <= granted}
+        resources = _select(self.resources, shows)
         shared_items = SharedItems(
-            self.resources,
-            self.templates,
-            self.prompts,
+            resources,
+            _select(self.templates, shows),
+            _select(self.prompts, shows),
             self.absences,
             self.completions,
             lambda uri, principal: self.find_mentioned(uri, principal),
             lambda uri, principal: self.find_unlisted(uri, principal),
             lambda principal: self.notices(principal),
+            frozenset() if shows is None else self.resources.keys() - resources.keys(),
         )
         return View(
             visible,
@@ -337,7 +370,7 @@ class Catalog:
             self.scheme,
             self._page_size,
             self,
-            self.is_public and not self._scopes,
+            self.is_public and not self._scopes and not (self.visibility is not None and self.visibility.differs),
             self._resolved_policy,
             WithheldOperations(withheld if is_authenticated else {}, granted),
             self.content_lines,
@@ -371,8 +404,8 @@ class Catalog:
                 self._search_index.drop(name)
             else:
                 tool, group = operation.tool, operation.id.rpartition(".")[0].replace(".", " ")
-                if operation.keywords:
-                    tool = {**tool, "description": " ".join([tool.get("description", ""), *operation.keywords])}
+                if words := (*operation.keywords, *sorted(operation.tags)):
+                    tool = {**tool, "description": " ".join([tool.get("description", ""), *words])}
                 self._search_index.put(name, tool, group, operation.id)
         return self._search_index
 
@@ -390,13 +423,14 @@ class Catalog:
         return None
 
 
+def _select(items: Mapping[str, T], shows: Callable[[T], bool] | None) -> Mapping[str, T]:
+    return items if shows is None else {name: item for name, item in items.items() if shows(item)}
+
+
 def _ancestor_categories(id_: str) -> list[str]:
     """Returns the categories that contain an id, outermost first."""
     parts = id_.split(".")
     return [".".join(parts[:length]) for length in range(1, len(parts))]
-
-
-T = TypeVar("T", bound=Operation | Resource | Prompt)
 
 
 class Mount:

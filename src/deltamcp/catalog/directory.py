@@ -127,7 +127,7 @@ class Category:
     __slots__ = ("__dict__", "children", "operations", "path")
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path: str = path
         self.operations: dict[str, Operation] = {}
         self.children: dict[str, Category] = {}
 
@@ -168,8 +168,8 @@ class Directory:
     def __init__(self, operations: Iterable[Operation], content_lines: MutableMapping[str, str] | None = None) -> None:
         """`content_lines` has the content lines of earlier directories, and gets that of this one."""
         self._content_lines = {} if content_lines is None else content_lines
-        self.root = Category("")
-        self.size = 0
+        self.root: Category = Category("")
+        self.size: int = 0
         for operation in operations:
             *path, action = operation.id.split(".")
             node = self.root

@@ -165,6 +165,8 @@ class SharedItems(msgspec.Struct, frozen=True):
     find_mentioned: Callable[[str, Principal], Resource | None] = lambda uri, principal: None
     find_unlisted: Callable[[str, Principal], Resource | None] = lambda uri, principal: None
     notices: Callable[[Principal], ServerNotices] = lambda principal: NO_NOTICES
+    hidden_uris: Set[str] = frozenset()
+    """The URIs of resources that are hidden: neither templates nor servers behind this one have them, either."""
 
 
 class OperationIndex(Protocol):
@@ -214,7 +216,7 @@ class View:
         """
         self.operations = operations
         self.withheld = withheld
-        self.withholds = bool(withheld)
+        self.withholds: bool = bool(withheld)
         """Whether there are operations that the caller knows of and may not call."""
         self._shared_items = shared_items
         self._disclosure = disclosure
@@ -273,6 +275,8 @@ class View:
             WorkLimitError: too many templates have too many ways to fit.
         """
         items = self._shared_items
+        if uri in items.hidden_uris:
+            return None
         resource = items.resources.get(uri) or items.find_mentioned(uri, principal)
         if resource is not None:
             return resource, {}
@@ -290,7 +294,8 @@ class View:
 
     def find_unlisted(self, uri: str, principal: Principal) -> Resource | None:
         """Finds the resource at a URI that is not listed and that no template fits."""
-        return self._shared_items.find_unlisted(uri, principal)
+        items = self._shared_items
+        return None if uri in items.hidden_uris else items.find_unlisted(uri, principal)
 
     @functools.cached_property
     def _by_id(self) -> dict[str, Operation]:

@@ -32,7 +32,7 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None] | None]
 """Takes a progress notification: the progress so far, the total if known, and a message if there is one."""
@@ -96,7 +96,7 @@ class ClientConnection:
         """Whether the server is of the handshake era, and says that it logs."""
         self._log_level: LogLevel | None = None
         """The lowest level that the server was asked for."""
-        self.last_sign_of_life = 0.0
+        self.last_sign_of_life: float = 0.0
         """When the server last reported progress, or got an answer to a question; by the event loop's clock."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._left_calls: set[asyncio.Task[None]] = set()

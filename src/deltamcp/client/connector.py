@@ -67,7 +67,8 @@ class Connector:
         self._label, self._link_factories = label, link_factories
         self._chosen_profile, self._profile = profile, likely_profile
         self._callbacks, self._on_notification = callbacks, on_notification
-        self._start_seconds, self.timeout = start_seconds, timeout
+        self._start_seconds = start_seconds
+        self.timeout: float | None = timeout
         self._connection: ClientConnection | None = None
         self._connect_lock = asyncio.Lock()
         self._closed = False

@@ -175,7 +175,8 @@ class ParsedTools:
             mirrors_arguments: whether calls go over HTTP; only there an invalid `x-mcp-header` excludes a tool
                 (MCP 2026-07-28, "Custom Headers").
         """
-        self.are_definitions, self._mirrors_arguments = are_definitions, mirrors_arguments
+        self.are_definitions: bool = are_definitions
+        self._mirrors_arguments = mirrors_arguments
         self.index: list[Tool] = []
         self.definitions: dict[str, Definition] = {}
         self.left_out: list[str] = []
@@ -270,7 +271,7 @@ class ToolCache:
         return bool(self._by_name.keys() - self._valid_names)
 
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _MAX_PAGES = 10_000
 """How many pages of one list the client fetches before it gives up."""
@@ -589,4 +590,5 @@ class UnknownToolError(ClientError):
 
     def __init__(self, tool: str, message: str, reason: str = "") -> None:
         super().__init__(message)
-        self.tool, self.reason = tool, reason
+        self.tool: str = tool
+        self.reason: str = reason

@@ -13,7 +13,7 @@ from deltamcp.dialects import modern
 from deltamcp.errors import ArgumentsError, ClientError, DeadlineError, PeerError, UnreachableError
 from deltamcp.values import JSON, Era
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 MAX_URIS, _MAX_CHARS = 250, 49_152
 """The URIs of one group, which are sent again whenever one of them comes or goes, and their characters; a URI that is

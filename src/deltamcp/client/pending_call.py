@@ -34,7 +34,7 @@ _MAX_PROGRESS = 1e300
 """Larger numbers cannot be computed with, and say nothing."""
 _REPLY_SECONDS = 30.0
 """How long an answer may take beyond the time that the client asks the server to wait."""
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _WAIT_SECONDS = 20.0
 """How long the server is asked to wait for a change, where it can; proxies commonly cut idle connections after 60 s."""
@@ -256,7 +256,8 @@ class PendingCall:
             protocol: returns how this server is asked.
             read_value: returns the complete value of a reply to a call of the named tool, or raises its failure.
         """
-        self._name, self.state = name, state
+        self._name = name
+        self.state: CallState = state
         self._protocol, self._callbacks = protocol, callbacks
         self._read_result, self._read_value = read_result, read_value
         self._reply: Reply | None = None

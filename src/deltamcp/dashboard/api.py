@@ -140,16 +140,16 @@ class GatewayApi:
             label: Says what the gateway serves, such as the name of its configuration.
             began: When it was started, in seconds since 1970.
         """
-        self.id = str(os.getpid())
+        self.id: str = str(os.getpid())
         self.page = ""
         """The address of the gateway's own pages; empty if it has none."""
         self._gateway = gateway
         self._label = label
         self._began = began
-        self.records = CallRecords(gateway)
-        self.servers = Servers(gateway, self.records)
-        self.playground = Playground(gateway, self.servers, self.records)
-        self.reviews = Reviews(gateway.approvals)
+        self.records: CallRecords = CallRecords(gateway)
+        self.servers: Servers = Servers(gateway, self.records)
+        self.playground: Playground = Playground(gateway, self.servers, self.records)
+        self.reviews: Reviews = Reviews(gateway.approvals)
 
     async def ask(self, name: str, arguments: Mapping[str, JSON] = MappingProxyType({})) -> JSON:
         ask = ASKS.get(name)
@@ -190,11 +190,15 @@ class GatewayApi:
         waiting = await asyncio.to_thread(self.reviews.list_waiting, self.servers.configs)
         needs = attention.rank(servers, waiting, self.records.cut_tools(), rows, self.servers.segments)
         by_day = ledger_figures.group(rows, "day")
+        own = ledger_figures.group(ledger_figures.own_rows(rows), "day")
         totals = ledger_figures.total(rows)
         pays = ledger_figures.pays_from(totals)
         return {
             "attention": [msgspec.to_builtins(need) for need in needs],
-            "days": [{"day": day, **usage.as_json()} for (day,), usage in sorted(by_day.items())],
+            "days": [
+                {"day": day, **usage.as_json(), "own": own[(day,)].after if (day,) in own else 0}
+                for (day,), usage in sorted(by_day.items())
+            ],
             "totals": totals.as_json(),
             "sentences": ledger_figures.sentences(totals) if rows else [],
             "pays": None if pays is None else pays.as_json(),

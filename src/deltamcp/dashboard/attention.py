@@ -170,6 +170,9 @@ def _find_unused(servers: Sequence[Any], rows: LedgerRows, segments: Mapping[str
         lists = _usage(recent, segment, is_list=True)
         if segment == GATEWAY or not lists.calls or _usage(recent, segment, is_list=False).calls:
             continue
+        first = min(key.day for key in rows if key.upstream == segment)
+        if _days_between(first, days[-1]) < UNUSED_DAYS - 1:
+            continue
         needs.append(
             Need(
                 Urgency.COSTLY,
@@ -179,7 +182,7 @@ def _find_unused(servers: Sequence[Any], rows: LedgerRows, segments: Mapping[str
                 name,
                 [
                     f"Its definitions are {lists.before // lists.calls:,} tokens of a list without the gateway, "
-                    f"{lists.after // lists.calls:,} with it; {lists.calls:,} lists were sent."
+                    f"{lists.after // lists.calls:,} with it; {lists.calls:,} conversations were sent one."
                 ],
                 page="servers",
             )

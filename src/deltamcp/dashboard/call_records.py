@@ -57,11 +57,16 @@ class CallRecord:
     )
 
     def __init__(self, seq: int, server: str, tool: str, client: str, outcome: str, ms: float) -> None:
-        self.seq, self.server, self.tool, self.client, self.outcome, self.ms = seq, server, tool, client, outcome, ms
-        self.at = time.time()
+        self.seq: int = seq
+        self.server: str = server
+        self.tool: str = tool
+        self.client: str = client
+        self.outcome: str = outcome
+        self.ms: float = ms
+        self.at: float = time.time()
         self.before: int | None = None
         self.after: int | None = None
-        self.cut = False
+        self.cut: bool = False
         self.arguments: str | None = None
         self.reply: str | None = None
 
@@ -89,7 +94,8 @@ class ServerFigures:
     __slots__ = ("calls", "failed", "latencies")
 
     def __init__(self) -> None:
-        self.calls = self.failed = 0
+        self.calls: int = 0
+        self.failed: int = 0
         self.latencies: deque[float] = deque(maxlen=_LATENCIES)
 
     def percentile(self, share: float) -> float | None:
@@ -118,7 +124,7 @@ class CallRecords:
         self._gateway = gateway
         self.began: float | None = None
         """When it began; None before anybody looked."""
-        self.seq = 0
+        self.seq: int = 0
         """The number of the last call."""
         self._calls: deque[CallRecord] = deque(maxlen=MAX_CALLS)
         self._uncounted: WeakKeyDictionary[ObservedCall, CallRecord] = WeakKeyDictionary()

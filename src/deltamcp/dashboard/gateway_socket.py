@@ -148,7 +148,7 @@ class RemoteGateway:
     """A gateway in another process. It implements `AskedGateway`."""
 
     def __init__(self, path: Path) -> None:
-        self.id = path.stem
+        self.id: str = path.stem
         self._path = path
 
     async def ask(self, name: str, arguments: Mapping[str, JSON] = MappingProxyType({})) -> Any:

@@ -142,7 +142,6 @@ class Playground:
             "definition": operation.tool,
             "definitionTokens": await asyncio.to_thread(self._servers.counts.of, operation),
             "runs": view.meta_tool_name(meta) if view.surface is Surface.META else operation.name,
-            "scopes": sorted(operation.scopes),
             "example": _example(operation.tool.get("inputSchema")),
         }
 
@@ -163,18 +162,16 @@ class Playground:
             "definition": found.definition,
             "definitionTokens": definition_tokens(found.definition),
             "runs": "",
-            "scopes": [],
             "example": {},
         }
 
     # Hidden tools
 
     def _hidden_tools(self) -> _HiddenTools:
-        gateway = self._gateway
+        gateway, view = self._gateway, self._view
         behind = list(gateway.upstreams.values())
-        basis = tuple(
-            item for one in behind for item in (one.config, one.listing, gateway.quarantine.verdicts(one.connection))
-        )
+        verdicts = (gateway.quarantine.verdicts(one.connection) for one in behind)
+        basis = (view, *(item for one in behind for item in (one.config, one.listing)), *verdicts)
         known = self._hidden
         is_same = (
             known is not None
@@ -182,12 +179,19 @@ class Playground:
             and all(one is other for one, other in zip(known.basis, basis, strict=True))
         )
         if known is None or not is_same:
-            tools = [hidden for one in behind for hidden in self._hidden_of(one)]
+            tools = [*self._scoped_tools(view), *(hidden for one in behind for hidden in self._hidden_of(one))]
             index = SearchIndex()
             for number, hidden in enumerate(tools):
                 index.put(str(number), hidden.definition, hidden.server)
             known = self._hidden = _HiddenTools(basis, tools, index)
         return known
+
+    def _scoped_tools(self, view: View) -> Iterator[HiddenTool]:
+        names = self._servers.segments
+        for one in self._gateway.server.engine.catalog.operations.values():
+            if one.id not in view.operations:
+                reason = f"only callers with the scope {', '.join(sorted(one.scopes))} see it"
+                yield HiddenTool(names.get(one.id.partition(".")[0], ""), one.id, one.tool, reason)
 
     def _hidden_of(self, behind: GatewayUpstream) -> Iterator[HiddenTool]:
         config, listing = behind.config, behind.listing

@@ -44,7 +44,7 @@ class Servers:
     def __init__(self, gateway: Gateway, records: CallRecords) -> None:
         self._gateway = gateway
         self._records = records
-        self.counts = TokenCounts()
+        self.counts: TokenCounts = TokenCounts()
 
     @property
     def segments(self) -> Mapping[str, str]:

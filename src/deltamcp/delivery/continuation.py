@@ -44,7 +44,7 @@ class Continuation:
     def __init__(self, stored: StoredResults, computations: Computations) -> None:
         self._stored = stored
         self._computations = computations
-        self.told = ToldWords()
+        self.told: ToldWords = ToldWords()
 
     async def first_reply(
         self,

@@ -35,7 +35,7 @@ from deltamcp.results.policy import (
 from deltamcp.results.queries.query import parse_query
 from deltamcp.values import JSON, RawResult, Terms, ToolResult
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class PageRequest(Struct, frozen=True):

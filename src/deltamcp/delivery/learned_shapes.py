@@ -30,7 +30,7 @@ _MAX_RESULT_BYTES = 1024 * 1024
 _FORMAT = 1
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class _SeenResults:

@@ -163,7 +163,7 @@ _NOTES = "page"
 """The part of a store key that marks data remembered beside results."""
 
 T = TypeVar("T")
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class ResultOrigin(NamedTuple):

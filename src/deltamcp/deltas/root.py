@@ -6,7 +6,7 @@ The canonical form is compact JSON with members sorted by name. Unlike that of R
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ SHORT_DIGITS = 12
 """Digits of a root as models see it and send it back: 7 tokens, where the full root takes 39."""
 _MIN_DIGITS = 8
 
-canonical_bytes = msgspec.json.Encoder(order="sorted").encode
+canonical_bytes: Callable[[Any], bytes] = msgspec.json.Encoder(order="sorted").encode
 """Encode a value as bytes that are equal for equal values only."""
 _match_root = re.compile(rf"(?:{ALGORITHM})?([0-9a-f]{{{_MIN_DIGITS},64}})").fullmatch
 

@@ -49,11 +49,13 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     concurrency: Count | None = None
     """The requests that it performs at once; None for any number."""
     start: Literal["first-use", "ahead"] = "first-use"
+    """Whether its process starts with the first request for it, or with the gateway."""
     idle_seconds: Seconds | None = 600.0
     """After how many seconds without a request its process is stopped; None never."""
     allow: tuple[str, ...] = ("*",)
     """Globs of the names of tools, as the upstream has them, that are offered; of these `deny` takes some away."""
     deny: tuple[str, ...] = ()
+    """Globs of the names of tools that are not offered, though `allow` has them."""
     rename: dict[str, str] = {}
     """Names that tools have here, by the names that they have there."""
     read_only: bool = False
@@ -75,6 +77,7 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     promise: Literal["never", "auto"] = "auto"
     """Whether a long call becomes a promise, where the extra `promises` is installed."""
     sync_seconds: Seconds = 5.0
+    """After how many seconds a call becomes a promise."""
     auth: Literal["oauth"] | None = None
     """Whether the server wants its users to log in: then each principal has a login and a connection of its own."""
     resource: str | None = None
@@ -111,7 +114,9 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
 
     upstreams: list[UpstreamConfig]
     name: str = "delta-mcp"
+    """The name by which hosts know the gateway."""
     disclosure: Literal["meta", "full", "auto"] = "meta"
+    """What a host lists: the meta-tools, every tool, or whichever of them costs fewer tokens."""
     query: bool = True
     """Whether read-only operations run through the meta-tool `query`."""
     destructive: bool = False
@@ -119,6 +124,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     prefix: bool | None = None
     """Whether names of tools and prompts begin with that of their upstream; None if there is more than one."""
     results: ResultPolicy | None = None
+    """How results are fitted to a budget, unless a server has a policy of its own."""
     roots: tuple[str, ...] = ()
     """Folders, as `file://` URIs, that servers are told of that ask for roots while no client can be asked."""
     wait_seconds: float = 8.0

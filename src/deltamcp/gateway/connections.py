@@ -42,7 +42,7 @@ class Connections:
 
     def __init__(self, config: GatewayConfig, engine: Callable[[], Engine]) -> None:
         """`engine` returns that of the gateway's server, once it has a transport."""
-        self.config = config
+        self.config: GatewayConfig = config
         """That of the gateway."""
         self._engine = engine
         self._guard = ProcessGuard()

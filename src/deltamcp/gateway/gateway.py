@@ -60,9 +60,9 @@ class Gateway:
         Raises:
             ConfigurationError: two upstreams have the same name, or there can be no connection to one.
         """
-        self._config = config = _checked(config)
+        self._config = config = _without_own_policies(config)
         self._ledger, self._live = ledger, live
-        self.server = DeltaServer(
+        self.server: DeltaServer = DeltaServer(
             config.name,
             VERSION,
             disclosure=Disclosure(config.disclosure, query=config.query, destructive=config.destructive),
@@ -129,7 +129,7 @@ class Gateway:
         async with self._applying:
             before = self._config
             held = {name: getattr(before, name) for name in HELD_KEYS}
-            config = _checked(msgspec.structs.replace(config, **held))
+            config = _without_own_policies(msgspec.structs.replace(config, **held))
             if config == before:
                 return
             self._connections.configure(config)
@@ -246,7 +246,7 @@ class Gateway:
             task.add_done_callback(self._tasks.discard)
 
 
-def _checked(config: GatewayConfig) -> GatewayConfig:
+def _without_own_policies(config: GatewayConfig) -> GatewayConfig:
     """Returns a configuration as the gateway uses it: without a policy of its own, results pass as they are, also
     through meta-tools, which have a budget.
 

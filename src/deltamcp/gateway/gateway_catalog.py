@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from pathlib import Path
 from typing import NamedTuple
 
-from deltamcp.calls.server_items import Surface, can_queue_promises
+from deltamcp.calls.server_items import ServerSurface, can_queue_promises
 from deltamcp.catalog.directory import ServerNotices
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.items.resource import MAX_URI_CHARS
@@ -48,7 +48,7 @@ _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
 _APPROVALS_SECONDS = 2.0
 """Between two looks at whether the user approved something."""
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class GatewayCatalog:
@@ -203,7 +203,7 @@ class GatewayCatalog:
         except ConfigurationError:
             logger.exception("what the servers list now cannot be offered")
 
-    async def _offer(self, surface: Surface | None = None) -> None:
+    async def _offer(self, surface: ServerSurface | None = None) -> None:
         """Offers what the upstreams are known to list: all that changed, at once, when it was made in a thread.
 
         Raises:
@@ -222,7 +222,7 @@ class GatewayCatalog:
             self._has_new_lists = True
         self._look_again()
 
-    def _prepare(self, offers: Sequence[UpstreamOffer], surface: Surface | None) -> "_PreparedOffer":
+    def _prepare(self, offers: Sequence[UpstreamOffer], surface: ServerSurface | None) -> "_PreparedOffer":
         """
         Raises:
             ConfigurationError: the items cannot be offered together.
@@ -389,8 +389,10 @@ class _PreparedOffer(NamedTuple):
     change: Callable[[], None]
 
 
-def _surface(config: GatewayConfig) -> Surface:
-    return Surface(Disclosure(config.disclosure, query=config.query, destructive=config.destructive), config.results)
+def _surface(config: GatewayConfig) -> ServerSurface:
+    return ServerSurface(
+        Disclosure(config.disclosure, query=config.query, destructive=config.destructive), config.results
+    )
 
 
 @functools.lru_cache(maxsize=16)

@@ -36,7 +36,7 @@ _QUICK_SECONDS = 0.2
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 300.0
 """Between attempts to see an upstream that was never seen."""
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class ListingUser(Protocol):
@@ -88,12 +88,12 @@ class GatewayUpstream:
             ConfigurationError: there can be no such connection.
         """
         self.config = config
-        self.connection = connect(config, self)
+        self.connection: Upstream = connect(config, self)
         self.listing: UpstreamListing | None = None
         """What it lists, as far as is known."""
-        self.fault = ""
+        self.fault: str = ""
         """Why its lists could not be had when that was last tried."""
-        self.is_untried = True
+        self.is_untried: bool = True
         """Whether nothing is known of it, nor why."""
         self._cache = cache
         self._quarantine = quarantine

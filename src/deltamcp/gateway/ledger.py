@@ -29,7 +29,7 @@ from deltamcp.results import content
 from deltamcp.results.blocks import count_result
 from deltamcp.values import LOCAL, Answer, Outcome, Page, RawResult, ToolResult
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 NOT_A_MODEL = "person who tries tools"
 """The connection of a person who tries out what a model would get; it is not counted."""

@@ -100,6 +100,11 @@ def group(rows: LedgerRows, by: str) -> dict[tuple[str, ...], Usage]:
     return _sum(rows, GROUPS[by])
 
 
+def own_rows(rows: LedgerRows) -> LedgerRows:
+    """Returns the figures of what the gateway itself has models read: its lists, and the replies of its meta-tools."""
+    return {key: usage for key, usage in rows.items() if key.tool == LISTED or key.upstream == GATEWAY}
+
+
 def total(rows: LedgerRows) -> LedgerTotals:
     """Sums all figures."""
     parts = {part: Usage() for part in ("definitions", "meta_tools", "results")}

@@ -37,7 +37,7 @@ class LedgerFile:
         Raises:
             ConfigurationError: the user has no home.
         """
-        self.path = user_folder("state") / "ledger.sqlite" if path is None else path
+        self.path: Path = user_folder("state") / "ledger.sqlite" if path is None else path
 
     def add(self, rows: LedgerRows) -> None:
         """Adds figures to those of their days, all or none of them.

@@ -26,7 +26,7 @@ _MAX_LINES = 16
 _PLAIN_KEYS = ("type", "transport", "command", "args", "cwd", "url", "serverUrl", "httpUrl")
 """The members of an entry that identify an upstream; of `env` and `headers` only the names do."""
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class StoredReview(Struct, frozen=True):

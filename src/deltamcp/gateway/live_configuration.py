@@ -27,7 +27,7 @@ _READ_SHARE = 20
 and write it all the time."""
 _HIDDEN_FAULT = "The configuration has a fault; the gateway's log says which."
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class ConfigurationSource(Protocol):
@@ -70,10 +70,10 @@ class LiveConfiguration:
         self._source = source
         self._states = self._look_anew()
         """Those of the files when they were last read."""
-        self.found = source.read()
-        self.fault = ""
+        self.found: GatewayFile = source.read()
+        self.fault: str = ""
         """Why what the files say now does not hold; empty if it does."""
-        self.read_at = time.time()
+        self.read_at: float = time.time()
         """When a right configuration was last read, in seconds since 1970."""
         self.after_restart: list[str] = []
         """The keys whose new values hold after a restart."""

@@ -46,7 +46,7 @@ _FIRST_RETRY, _LONGEST_RETRY = 2.0, 300.0
 """After a fetch that failed: how long requests of the principal go on without asking again."""
 _KINDS = {Kind.TOOLS: "tools", Kind.RESOURCES: "resources", Kind.TEMPLATES: "templates", Kind.PROMPTS: "prompts"}
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class OwnList(NamedTuple):
@@ -170,7 +170,7 @@ class PrincipalCatalogs:
         if principal is LOCAL:
             return
         own = self._anybody if principal is ANONYMOUS else self._find(principal)
-        if not own.has_waited:
+        if not own.has_waited and principal is not ANONYMOUS:  # nothing is fetched for callers without a login
             await self._wait(own)
         await self._update(own)
 

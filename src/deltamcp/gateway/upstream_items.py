@@ -34,7 +34,7 @@ from deltamcp.upstreams.login_upstream import LoginUpstream
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import JSON, RawResult
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _WHOLE: dict[str, JSON] = {META_KEY: {"whole": True}}
 """The `_meta` of a request for a result that is not cut."""

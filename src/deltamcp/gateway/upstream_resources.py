@@ -32,7 +32,7 @@ _MAX_CONFLICTS = 1_000
 _MATCH_STEPS = 2_000
 """The steps of looking for other upstreams whose templates fit a URI."""
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class SeenUris:
@@ -105,7 +105,7 @@ class ResourceClaims:
             upstreams: As of `SeenUris`.
             view: Returns what a principal is offered.
         """
-        self.seen = SeenUris(upstreams)
+        self.seen: SeenUris = SeenUris(upstreams)
         self._view = view
         self._conflicts: dict[ResourceConflict, None] = {}
 

@@ -238,7 +238,7 @@ class GenericDeltaSession:
         self._tool = tool
         self._policy = policy or fixed_n()
         self._delta_bytes = 0
-        self.turn = 0
+        self.turn: int = 0
 
     def current_full(self) -> str:
         """Returns the full text of the current set: the first text to send, and the one to send if a text was lost."""

@@ -340,10 +340,10 @@ def read_document(path: Path) -> JSON:
         return json.loads(strip_comments(body).decode("utf-8-sig")) if body.strip() else {}
     except (ValueError, RecursionError) as error:
         kind = "TOML" if is_toml else "JSON"
-        raise ConfigurationError(f"{path} is not {kind}: {_told(error, body)}.") from None
+        raise ConfigurationError(f"{path} is not {kind}: {_parse_fault(error, body)}.") from None
 
 
-def _told(error: Exception, body: bytes) -> str:
+def _parse_fault(error: Exception, body: bytes) -> str:
     """Returns what a parser says, with the line."""
     text = str(error)[:200]
     if "line " in text:

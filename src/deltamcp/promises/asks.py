@@ -56,7 +56,7 @@ _UNREACHABLE = Failure(
     Fault.OVERLOADED, "Promises cannot be reached now; try again in a few seconds.", retry_seconds=2.0
 )
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class PromiseAsks:

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import logging
 import math
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
@@ -36,10 +36,12 @@ from deltamcp.promises.store import PromiseQueue, PromiseStore
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
 from deltamcp.stores.store import StoreError, StoreFullError
 from deltamcp.values import (
+    Caller,
     CallTool,
     CancelPromise,
     Failure,
     Outcome,
+    Promise,
     PromiseAsk,
     PromiseWish,
     RedeemPromise,
@@ -49,7 +51,7 @@ from deltamcp.values import (
 _MAX_NAME_CHARS = 256
 _MIN_LIFE_SECONDS = 1.0
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class PromiseCalls:
@@ -62,10 +64,10 @@ class PromiseCalls:
         self._outcomes = PromiseOutcomes(store, catalog, limits)
         self._runs = PromiseRuns(tool_calls, store, self._outcomes, queue, catalog, limits)
         self._asks = PromiseAsks(store, self._runs, self._outcomes, limits)
-        self.run = self._runs.run
-        self.follow = self._asks.follow
-        self.own_tokens = self._asks.own_tokens
-        self.drain = self._asks.drain
+        self.run: Callable[[str], Coroutine[Any, Any, None]] = self._runs.run
+        self.follow: Callable[[str, Caller], AsyncGenerator[Promise, None]] = self._asks.follow
+        self.own_tokens: Callable[[Iterable[str], Caller], Awaitable[frozenset[str]]] = self._asks.own_tokens
+        self.drain: Callable[[float], None] = self._asks.drain
         self._tool_calls = tool_calls
         self._limits = limits
         self._tasks: set[asyncio.Task[None]] = set()

@@ -47,7 +47,7 @@ _HEARTBEAT_SECONDS = 10.0
 _PICKLED = {b"args": pickle.dumps(()), b"kwargs": pickle.dumps({}), b"value": pickle.dumps(None)}
 """The fields of entries that docket unpickles, with what it is given in place of theirs."""
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class KeyQueue(Docket):

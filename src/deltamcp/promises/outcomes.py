@@ -22,7 +22,7 @@ STORE_RETRIES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """The pauses after which a worker tries again to store what came of a run, while the store cannot be reached."""
 
 T = TypeVar("T")
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 def error_outcome(code: ToolErrorCode, text: str, *, retryable: bool = False) -> Answer:

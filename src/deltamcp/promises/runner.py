@@ -39,7 +39,7 @@ _PRIVATE_LOST_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 """Between attempts to run a promise while the store fails."""
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 RunKey = Callable[[str], Awaitable[None]]
 """Runs what was queued under this key; raises `StoreError` where it can be tried again."""

@@ -89,7 +89,7 @@ _MAX_LOOKS = 6
 _MAX_DEATHS = 3
 """How many workers may die over a call that may run again: it may be the call that kills them."""
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class PromiseRuns:

@@ -40,7 +40,7 @@ class PromiseWatch:
         self._known: PromiseRecord | None = None
         self._is_stale = True
         self._woken = asyncio.Event()
-        self.is_stopped = False
+        self.is_stopped: bool = False
         """Whether nobody should wait any longer."""
 
     def stop(self) -> None:
@@ -107,7 +107,7 @@ _RECENT_BYTES = 64 * 1024
 
 T = TypeVar("T")
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class PromiseQueue(Protocol):
@@ -176,7 +176,7 @@ class PromiseStore:
             clock: The time in seconds since 1970.
         """
         self.clock = clock
-        self.worker = secrets.token_hex(8) if replica is None else replica.id
+        self.worker: str = secrets.token_hex(8) if replica is None else replica.id
         """The name of this process in the records of the calls that it runs."""
         self._store = store
         self._server = server

@@ -58,7 +58,7 @@ class Deadline:
         self._handle: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
         self._paused = 0
-        self.expired = False
+        self.expired: bool = False
 
     def on_wait(self) -> None:
         self._task = asyncio.current_task()
@@ -98,7 +98,7 @@ class Deadline:
         return self._task.uncancel() == 0
 
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 _COLLECTOR_LOCK = threading.Lock()
 
 

@@ -38,7 +38,7 @@ class Histogram:
     __slots__ = ("counts",)
 
     def __init__(self) -> None:
-        self.counts = [0.0] * (len(BUCKETS) + 2)
+        self.counts: list[float] = [0.0] * (len(BUCKETS) + 2)
         """The numbers of durations between two bounds, the number of the rest, and the sum."""
 
     def add(self, seconds: float) -> None:

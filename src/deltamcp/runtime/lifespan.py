@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from deltamcp.runtime.deadline import Watchdog
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class ServerLifespan:
     """Keeps a server open: its lifespan context (`DeltaServer` gives it), background tasks, and the watchdog."""
 
     def __init__(self, lifespan: LifespanFactory | None, watchdog: Callable[[], Watchdog]) -> None:
-        self.started = False
+        self.started: bool = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self.state: Any = None
         """The value that the author's lifespan yielded."""

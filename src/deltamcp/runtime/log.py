@@ -83,7 +83,7 @@ _PIECE_BYTES = getattr(select, "PIPE_BUF", 512)
 """What a pipe that is ready for output takes without waiting, and whole where several processes write."""
 
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _NAME = "deltamcp.log"
 _DROPPED = "%d records of this log were dropped, because nobody read it"

@@ -19,7 +19,7 @@ class Quota:
 
     def __init__(self, limit: int, account_share: float) -> None:
         self._limit = limit
-        self.share = max(1, int(limit * account_share))
+        self.share: int = max(1, int(limit * account_share))
         """The most that one account may hold."""
         self._held: dict[str, int] = {}
         self._in_all = 0
@@ -133,7 +133,7 @@ class Turns:
     def __init__(self, size: int) -> None:
         self._free = size
         self._queue = AccountQueue()
-        self.waiting_count = 0
+        self.waiting_count: int = 0
 
     async def take(self, caller: Hashable) -> None:
         """Waits for the caller's turn; who has taken one calls `release`. Cancelling ends the wait."""

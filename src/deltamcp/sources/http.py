@@ -182,7 +182,7 @@ def variable_values(texts: Iterable[str], environment: Mapping[str, str]) -> set
     return {environment[name] for name in names if environment.get(name)}
 
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _DEFAULT_TIMEOUT_SECONDS = 30.0
 _MAX_RESPONSE_BYTES = 8 * 1024 * 1024
@@ -202,8 +202,8 @@ class ServiceRefusedError(UpstreamError):
 
     def __init__(self, message: str, response: "httpx2.Response") -> None:
         super().__init__(message, retryable=response.status_code >= 500)
-        self.status = response.status_code
-        self.headers = response.headers
+        self.status: int = response.status_code
+        self.headers: httpx2.Headers = response.headers
 
 
 class HttpService:

@@ -45,7 +45,7 @@ Function: TypeAlias = Callable[..., Any]
 SourceConnection: TypeAlias = HttpService | McpUpstream
 ReplaceOperations: TypeAlias = Callable[[list[str], list[Operation]], None]
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class LoadedOperations(NamedTuple):

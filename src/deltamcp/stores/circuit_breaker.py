@@ -22,7 +22,7 @@ _FORGOTTEN = "forgotten"
 _PROBE = "probe"
 """The owner and the name of the entry that a probe reads; nobody has stored it."""
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class CircuitBreaker:
@@ -40,7 +40,7 @@ class CircuitBreaker:
             seconds: The deadline of one operation, beside the time that its data takes.
             retry_seconds: The time between the first two probes.
         """
-        self.private = store.private
+        self.private: bool = store.private
         self.shared: bool = getattr(store, "shared", False)
         self.redis_url: str | None = getattr(store, "redis_url", None)
         self._store = store
@@ -51,7 +51,7 @@ class CircuitBreaker:
         self._retry_seconds = retry_seconds
         self._probe: asyncio.Task[None] | None = None
         self._reason = ""
-        self.error_count = 0
+        self.error_count: int = 0
         """The operations that failed."""
 
     @property

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
+from deltamcp.calls.rate_limits import RateBuckets
 from deltamcp.errors import Fault
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
 from deltamcp.runtime.quota import LoopTurns
@@ -75,10 +76,10 @@ class Admission:
     ) -> None:
         self._engine = engine
         self._auth = auth
-        self.rates = engine.rates
-        self.turns = LoopTurns(REQUESTS_AT_ONCE)
+        self.rates: RateBuckets | None = engine.rates
+        self.turns: LoopTurns = LoopTurns(REQUESTS_AT_ONCE)
         self._request_ids = HttpRequestIds() if request_ids else None
-        self.proxies = TrustedProxies(trusted_proxies) if trusted_proxies else None
+        self.proxies: TrustedProxies | None = TrustedProxies(trusted_proxies) if trusted_proxies else None
         """None if nobody is believed to pass on requests of others."""
         self._find_sender = functools.lru_cache(_KEPT_SENDERS)(self._make_sender)
         if auth is not None:

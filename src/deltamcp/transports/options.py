@@ -90,6 +90,7 @@ class GrpcOptions(TypedDict, total=False):
     tls_cert: str | os.PathLike[str] | None
     """The PEM file of a certificate, to serve TLS; `tls_key` is that of its private key, if that is another file."""
     tls_key: str | os.PathLike[str] | None
+    """The PEM file of the private key; by default it is in the file of the certificate."""
     reuse_port: bool
     """Whether other processes serve at the same port (SO_REUSEPORT); the system deals out the connections."""
 
@@ -128,8 +129,9 @@ class HttpOptions(TypedDict, total=False):
 
 
 class HttpServerOptions(HttpOptions, total=False):
-    """The options of `run("http")`, which listens itself."""
+    """The options of `run("http")`, which listens itself: those of `HttpOptions`, and two."""
 
     tls_cert: str | os.PathLike[str] | None
     """The PEM file of a certificate, to serve https; `tls_key` is that of its private key, if that is another file."""
     tls_key: str | os.PathLike[str] | None
+    """The PEM file of the private key; by default it is in the file of the certificate."""

@@ -33,19 +33,19 @@ class HttpQuotas:
 
     def __init__(self, limits: Limits) -> None:
         share = limits.account_share
-        self.batches = Quota(_BATCHES, share)
+        self.batches: Quota = Quota(_BATCHES, share)
         """Batches that are served, whose responses wait for each other; further ones wait."""
-        self.bodies = Quota(limits.body_bytes, share)
+        self.bodies: Quota = Quota(limits.body_bytes, share)
         """Bytes of the bodies that are read, or wait to be decoded."""
-        self.decoded = Quota(limits.body_bytes // 2, share)
+        self.decoded: Quota = Quota(limits.body_bytes // 2, share)
         """Memory of the requests that are served; they wait for it."""
-        self.calls = Quota(limits.calls, share)
+        self.calls: Quota = Quota(limits.calls, share)
         """Requests that are served."""
-        self.responses = Quota(limits.response_bytes, share)
+        self.responses: Quota = Quota(limits.response_bytes, share)
         """Bytes of responses and events that clients have yet to read."""
-        self.replays = Quota(limits.replay_bytes, share)
+        self.replays: Quota = Quota(limits.replay_bytes, share)
         """Bytes of events stored for clients that reconnect."""
-        self.streams = Quota(limits.connections, share)
+        self.streams: Quota = Quota(limits.connections, share)
         """Event streams that stay open until the client leaves."""
-        self.watched = Quota(_WATCHED_BYTES, share)
+        self.watched: Quota = Quota(_WATCHED_BYTES, share)
         """Characters of the URIs that clients subscribe to."""

@@ -31,7 +31,7 @@ class Subscription:
         self._version = version
         self._filter = accepted
         self._send = send
-        self.principal = principal
+        self.principal: Principal = principal
 
     def acknowledge(self) -> None:
         """Sends the first message of a subscription."""

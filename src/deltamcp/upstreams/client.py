@@ -41,7 +41,7 @@ def wait_seconds(failures: int, chance: float) -> float:
     return whole * (0.5 + chance / 2)
 
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _LINES_PER_SECOND = 20
 _MAX_CHARS = 500
@@ -127,10 +127,10 @@ class UpstreamClient:
             options["guard"] = guard
         self._label = parse_target(entry).label
         self._warnings = RepeatedWarnings()
-        self.stderr = StderrLines(name, redact)
+        self.stderr: StderrLines = StderrLines(name, redact)
         self._entry, self._options = entry, options
         self._on_ready = on_ready
-        self.life = 0
+        self.life: int = 0
         """How often it has become ready; what was sent in one life is lost with it."""
         self.listed_life = self.compared_life = 0
         """The life in which its lists were last fetched, and the one in which they were last compared."""
@@ -149,7 +149,7 @@ class UpstreamClient:
         self._users = 0
         self._last_used = 0.0
         self._idle_seconds = settings.idle_seconds
-        self.keeps_warm = settings.start == "ahead"
+        self.keeps_warm: bool = settings.start == "ahead"
         """Whether it is started again when it is lost, though no request has come."""
 
     def remember_protocol(self, protocol: str) -> None:
@@ -427,7 +427,7 @@ class UpstreamClients:
             max_principals: How many principals may have one at once, beside the local user.
         """
         self._make, self._is_shared, self._max_principals = make, is_shared, max_principals
-        self.local = make(LOCAL)
+        self.local: UpstreamClient = make(LOCAL)
         self._others: dict[tuple[bool, str], UpstreamClient] = {}
         """By whether nobody authenticates the principal, and its key; the last was used last."""
         self._closing: set[asyncio.Task[None]] = set()

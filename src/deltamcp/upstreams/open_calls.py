@@ -23,12 +23,14 @@ class OpenCall:
     __slots__ = ("id", "is_cancelled", "method", "name", "since", "task")
 
     def __init__(self, method: str, name: str, task: "asyncio.Task[Any]") -> None:
-        self.id = next(_ids)
+        self.id: int = next(_ids)
         """A number that no other request of this process has."""
-        self.method, self.name, self.task = method, name, task
+        self.method: str = method
+        self.name: str = name
+        self.task: asyncio.Task[Any] = task
         """The name is that of the tool or prompt, or the URI, at the upstream."""
-        self.since = time.time()
-        self.is_cancelled = False
+        self.since: float = time.time()
+        self.is_cancelled: bool = False
 
 
 class OpenCalls:

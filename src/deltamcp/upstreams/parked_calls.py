@@ -46,7 +46,7 @@ class ParkedCall:
         """`deadline` is that of the call, and does not run while the caller is asked."""
         self._messages = messages
         self.owner: Hashable = request_owner(context)
-        self.account = context.terms.caller.account
+        self.account: str = context.terms.caller.account
         self._terms = context.terms
         self._context: Context | None = context
         self._deadline = deadline

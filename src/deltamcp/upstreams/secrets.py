@@ -247,9 +247,9 @@ class UpstreamSecrets:
         credentials = [*filter(is_kept, values.credentials)]
         settings = [*filter(is_kept, values.settings)]
         words = {text for text in settings if _WORDS.fullmatch(text)}
-        self.credentials = Secrets(credentials)
+        self.credentials: Secrets = Secrets(credentials)
         """For definitions, questions, progress and log messages of the upstream."""
-        self.all = Secrets([*credentials, *(text for text in settings if text not in words)], words)
+        self.all: Secrets = Secrets([*credentials, *(text for text in settings if text not in words)], words)
         """For errors and our own texts."""
 
     @property

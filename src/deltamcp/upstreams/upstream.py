@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from deltamcp.client.gateway_client import GatewayClient
     from deltamcp.client.links.process_guard import ProcessGuard
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _MAX_SENDS = 3
 """How often a request is sent that may be sent again after a loss."""
@@ -138,7 +138,7 @@ class Upstream:
         self.name = name
         self._parked_calls = ParkedCalls(Limits().input_seconds) if parked_calls is None else parked_calls
         self._settings = settings
-        self.secrets = secrets or UpstreamSecrets(entry_values(entry), [name])
+        self.secrets: UpstreamSecrets = secrets or UpstreamSecrets(entry_values(entry), [name])
         self._redact = self.secrets.redact
         self._redacts_results = redacts_results
         self._computations = computations or Computations(Limits().work_steps)
@@ -158,7 +158,7 @@ class Upstream:
 
         is_shared = settings.process_for == "all" and options_for is None
         self._clients = UpstreamClients(make_client, is_shared=is_shared, max_principals=settings.max_principals)
-        self.calls = OpenCalls()
+        self.calls: OpenCalls = OpenCalls()
         """The requests that callers wait for."""
         self._listener = listener
         self._turns = None if settings.concurrency is None else Turns(settings.concurrency)

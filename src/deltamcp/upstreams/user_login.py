@@ -50,7 +50,7 @@ class BrowserLogin:
         loop = asyncio.get_running_loop()
         self._page: asyncio.Future[LoginPage] = loop.create_future()
         self._redirected: asyncio.Future[str] = loop.create_future()
-        self.access = ServerAccess(_PageOAuth(self, storage, redirect_uri, client_id, resource), url)
+        self.access: ServerAccess = ServerAccess(_PageOAuth(self, storage, redirect_uri, client_id, resource), url)
         self._task = loop.create_task(self.access.log_in(refused, challenge))
         self._task.add_done_callback(self._end)
 

@@ -128,7 +128,7 @@ class ClientFrames:
         self._continuations = 0
         self._first = (0, 0)
         """Whether the section ends its stream, and which that is."""
-        self.has_preface = False
+        self.has_preface: bool = False
         """Whether the client has begun with the preface of HTTP/2."""
 
     def feed(self, data: bytes) -> None:

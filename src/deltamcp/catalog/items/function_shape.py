@@ -96,7 +96,7 @@ class Provider:
     __slots__ = ("function",)
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+        self.function: Callable[..., Any] = function
 
 
 def Depends(function: Callable[..., Any]) -> Any:  # noqa: N802 - authors know it by this name

@@ -1,16 +1,24 @@
 """Operations: an author's function with its name, schema and options, and the tool that MCP lists for it."""
 
+import builtins  # `type` is an attribute here
 import functools
 import re
 import unicodedata
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from msgspec import to_builtins
 
 from deltamcp.catalog import lite_tools
 from deltamcp.catalog.items.function_shape import FunctionShape, inspect_function
-from deltamcp.catalog.items.registration import check_options, docstring, function_name, omit_empty
+from deltamcp.catalog.items.registration import (
+    check_options,
+    docstring,
+    function_name,
+    omit_empty,
+    read_tags,
+    tagged_meta,
+)
 from deltamcp.catalog.schema import param_headers
 from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError
 from deltamcp.catalog.schema.json_schema import ForeignSchema, describes_object, wrapper_schema
@@ -81,6 +89,8 @@ class ToolOptions(TypedDict, total=False):
     """Arguments of valid calls, shown with the exact schema."""
     keywords: list[str]
     """Further words that the search finds the operation by."""
+    tags: Collection[str]
+    """What `DeltaServer.enable` and `disable` choose items by; clients find them in the definition's `_meta`."""
     pinned: bool
     """Whether the tool is listed even where meta-tools replace the others."""
     policy: Literal["allow", "confirm"]
@@ -140,6 +150,7 @@ class Operation:
         "results",
         "scopes",
         "sync_seconds",
+        "tags",
         "takes_since",
         "timeout",
         "tool",
@@ -150,7 +161,7 @@ class Operation:
     def __init__(
         self,
         function: Callable[..., Any],
-        context_type: type,
+        context_type: builtins.type,
         *,
         by_name: bool = False,
         declared: DeclaredArguments | None = None,
@@ -175,52 +186,53 @@ class Operation:
         self._declared = declared
         self.origin: object | None = None
         """Where the operation was registered, if its server is mounted."""
-        self.is_own = False
+        self.is_own: bool = False
         """Whether it is offered only to principals that an upstream lists it to, so that figures do not name it."""
         self.abandon: Callable[[JSON, Principal], Awaitable[None]] | None = None
         """Ends what the function left elsewhere for a principal, by its memo, when it asked what nobody will answer."""
-        self.function = function
-        self.name = options.get("name") or function_name(function)
-        self.timeout = options.get("timeout")
+        self.function: Callable[..., Any] = function
+        self.name: str = options.get("name") or function_name(function)
+        self.timeout: float | None = options.get("timeout")
         if self.timeout is not None and not (isinstance(self.timeout, int | float) and self.timeout > 0):
             raise ConfigurationError(f"timeout must be a number of seconds above 0, not {self.timeout!r}.")
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(f"the tool name {self.name[:50]!r} must be 1 to 256 printable characters.")
-        self.id = _operation_id(self.name, options)
-        self.examples = tuple(options.get("examples", ()))
-        self.keywords = tuple(options.get("keywords", ()))
-        self.pinned = options.get("pinned", False)
+        self.id: str = _operation_id(self.name, options)
+        self.examples: tuple[dict[str, JSON], ...] = tuple(options.get("examples", ()))
+        self.keywords: tuple[str, ...] = tuple(options.get("keywords", ()))
+        self.tags: frozenset[str] = read_tags(options.get("tags", ()))
+        self.pinned: bool = options.get("pinned", False)
         self.consent_policy = options.get("policy", "allow")
         if self.consent_policy not in ("allow", "confirm"):
             raise ConfigurationError(f'the policy {self.consent_policy!r} must be "allow" or "confirm".')
         scopes = options.get("scopes", [])
         if isinstance(scopes, str):
             raise ConfigurationError("scopes must be a list of texts, not one text.")
-        self.scopes = frozenset(scopes)
+        self.scopes: frozenset[str] = frozenset(scopes)
         self.promise_policy = options.get("promise", "never")
         if self.promise_policy not in ("never", "auto", "always"):
             raise ConfigurationError(f'promise must be "never", "auto" or "always", not {self.promise_policy!r}.')
-        self.sync_seconds = options.get("sync_seconds", _SYNC_SECONDS)
+        self.sync_seconds: float = options.get("sync_seconds", _SYNC_SECONDS)
         if not isinstance(self.sync_seconds, int | float) or not self.sync_seconds >= 0:
             raise ConfigurationError(f"sync_seconds must be a number of seconds, not {self.sync_seconds!r}.")
         if options.get("on_redelivery", "fail") not in ("rerun", "fail"):
             raise ConfigurationError(f'on_redelivery must be "rerun" or "fail", not {options.get("on_redelivery")!r}.')
-        self.type = options.get("type")
+        self.type: str | None = options.get("type")
         self.results = options.get("results")
         if self.results not in (None, False) and not isinstance(self.results, ResultPolicy):
             raise ConfigurationError("results must be a ResultPolicy(...), or False.")
         self.resolved_policy: ResolvedPolicy | None = None
-        self.takes_since = False
+        self.takes_since: bool = False
         """Whether the server, not the function, takes the root of the result that a caller has."""
         self.query_arguments: tuple[str, ...] = ()
         """The arguments that the server, not the function, takes as a query of the result."""
         input_schema, description = options.get("input_schema"), None
         self._is_listed_elsewhere = definition is not None
-        self.wraps_output = False
+        self.wraps_output: bool = False
         """Whether structured content has the value as the member `result`, because it must be an object."""
         if definition is not None:
             assert function_shape is not None, "the function of another server's tool has a shape of its own"
-            self.function_shape = function_shape
+            self.function_shape: FunctionShape = function_shape
             input_schema = definition["inputSchema"]
         elif input_schema is None:
             from deltamcp.catalog.items.signature import (
@@ -232,14 +244,15 @@ class Operation:
             self.function_shape = signature.function_shape
             input_schema, description = signature.schema, signature.description
         else:
-            self.function_shape, description = inspect_function(function, context_type), docstring(function)
+            self.function_shape = inspect_function(function, context_type)
+            description = docstring(function)
             self._bind = functools.partial(
                 _bind_foreign,
                 ForeignSchema(input_schema, is_own=True),
                 None if by_name else _arguments_parameter(self.function_shape),
                 declared,
             )
-        self.is_direct = (
+        self.is_direct: bool = (
             self.function_shape.is_async
             and not self.function_shape.is_generator
             and self.function_shape.context_name is None
@@ -253,13 +266,13 @@ class Operation:
             self._output_type: pydantic.TypeAdapter[Any] | dict[str, JSON] | None = (
                 output if isinstance(output, dict) else None
             )
-            self.tool = _renamed_definition(definition, self.name, options)
+            self.tool: dict[str, JSON] = _renamed_definition(definition, self.name, options)
         else:
             self._set_own_types(function, by_name, options, input_schema, description)
-        self.has_own_summary = bool(options.get("summary"))
+        self.has_own_summary: bool = bool(options.get("summary"))
         """Whether the author gave the summary."""
         self._summary_source = options.get("summary") or self.tool.get("description") or ""
-        self.plain_tool = _without_execution(self.tool)
+        self.plain_tool: dict[str, JSON] = _without_execution(self.tool)
         """The definition for clients that get neither tables nor changes nor tasks."""
         self.parameter_headers  # noqa: B018 - an invalid x-mcp-header is reported at registration
 
@@ -636,7 +649,7 @@ def _tool_definition(
     name: str, options: ToolOptions, docstring: str | None, input_schema: dict[str, JSON]
 ) -> dict[str, JSON]:
     policy = options.get("promise", "never")
-    meta = options.get("meta")
+    meta = tagged_meta(options.get("meta"), read_tags(options.get("tags", ())))
     parts = {
         "name": name,
         "title": options.get("title"),

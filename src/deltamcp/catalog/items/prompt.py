@@ -1,12 +1,12 @@
 """Prompts: messages that a user selects by name and fills in with arguments, which completions suggest."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypedDict, Unpack
 
 from msgspec import to_builtins
 
-from deltamcp.catalog.items.function_shape import inspect_function
-from deltamcp.catalog.items.registration import check_options, function_name, omit_empty
+from deltamcp.catalog.items.function_shape import FunctionShape, inspect_function
+from deltamcp.catalog.items.registration import check_options, function_name, omit_empty, read_tags, tagged_meta
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Icon
 
@@ -21,10 +21,10 @@ class Completer:
         Raises:
             ConfigurationError: the function takes neither one nor two parameters.
         """
-        self.function = function
+        self.function: Callable[..., Any] = function
         self.origin: object | None = None
         """Where the completion was registered, if its server is mounted."""
-        self.function_shape = inspect_function(function, context_type)
+        self.function_shape: FunctionShape = inspect_function(function, context_type)
         fields = self.function_shape.named_fields()
         if len(fields) not in (1, 2):
             raise ConfigurationError("a completion takes the text so far and, optionally, the arguments already given.")
@@ -43,25 +43,38 @@ class PromptOptions(TypedDict, total=False):
     description: str
     icons: list[Icon]
     meta: dict[str, JSON]
+    tags: Collection[str]
+    """As of tools."""
 
 
 class Prompt:
     """A function that creates messages from its arguments. `list_item` is its entry in `prompts/list`."""
 
-    __slots__ = ("_context_type", "_options", "function", "function_shape", "list_item", "name", "origin", "signature")
+    __slots__ = (
+        "_context_type",
+        "_options",
+        "function",
+        "function_shape",
+        "list_item",
+        "name",
+        "origin",
+        "signature",
+        "tags",
+    )
 
     def __init__(self, function: Callable[..., Any], context_type: type, **options: Unpack[PromptOptions]) -> None:
         check_options(options, PromptOptions)
         self._context_type = context_type
         self._options = options
-        self.function = function
-        self.name = options.get("name") or function_name(function)
+        self.function: Callable[..., Any] = function
+        self.name: str = options.get("name") or function_name(function)
+        self.tags: frozenset[str] = read_tags(options.get("tags", ()))
         from deltamcp.catalog.items.signature import (
             Signature,  # with pydantic, which items of other servers do not need
         )
 
-        self.signature = Signature(function, context_type)
-        self.function_shape = self.signature.function_shape
+        self.signature: Signature = Signature(function, context_type)
+        self.function_shape: FunctionShape = self.signature.function_shape
         self.origin: object | None = None
         """Where the prompt was registered, if its server is mounted."""
         parts = {
@@ -70,9 +83,9 @@ class Prompt:
             "description": options.get("description") or self.signature.description,
             "arguments": self._arguments() or None,
             "icons": to_builtins(options.get("icons")),
-            "_meta": options.get("meta"),
+            "_meta": tagged_meta(options.get("meta"), self.tags),
         }
-        self.list_item = omit_empty(parts)
+        self.list_item: dict[str, JSON] = omit_empty(parts)
 
     def with_name(self, name: str) -> "Prompt":
         """Returns the same prompt with another name."""

@@ -5,11 +5,11 @@ import functools
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.values import JSON
+from deltamcp.values import JSON, TAGS_KEY
 
 
 @contextlib.contextmanager
@@ -114,6 +114,22 @@ def check_options(options: Mapping[str, Any], known: type) -> None:
     for name in options:
         if name not in known.__annotations__:
             raise ConfigurationError(f"There is no option {name!r}; there are {', '.join(known.__annotations__)}.")
+
+
+def read_tags(tags: Collection[str]) -> frozenset[str]:
+    """Returns the tags of an item.
+
+    Raises:
+        ConfigurationError: they are one text, or one of them is none.
+    """
+    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+        raise ConfigurationError(f'tags must be a list of texts, such as tags=["admin"], not {tags!r}.')
+    return frozenset(tags)
+
+
+def tagged_meta(meta: dict[str, JSON] | None, tags: frozenset[str]) -> dict[str, JSON] | None:
+    """Returns the `_meta` of an item with its tags, if it has some."""
+    return {**(meta or {}), TAGS_KEY: sorted(tags)} if tags else meta
 
 
 def omit_empty(parts: Mapping[str, JSON]) -> dict[str, JSON]:

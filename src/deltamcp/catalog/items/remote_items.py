@@ -111,15 +111,18 @@ class RemoteResource(Resource):
         key = "uriTemplate" if "uriTemplate" in list_item else "uri"
         if not isinstance(list_item.get(key), str):
             raise ConfigurationError("it has no URI.")
-        self.list_item = list_item if uri is None else {**list_item, key: uri}
+        self.list_item: dict[str, JSON] = list_item if uri is None else {**list_item, key: uri}
         self.function = function
-        self.function_shape = _SHAPE
+        self.function_shape: FunctionShape = _SHAPE
         mime_type = list_item.get("mimeType")
-        self.mime_type = mime_type if isinstance(mime_type, str) else None
-        self.cache_seconds = 0.0
-        self.template = _read_template(self.list_item[key]) if key == "uriTemplate" else None
+        self.mime_type: str | None = mime_type if isinstance(mime_type, str) else None
+        self.cache_seconds: float = 0.0
+        self.template: UriTemplate | LooseUriTemplate | None = (
+            _read_template(self.list_item[key]) if key == "uriTemplate" else None
+        )
         self.complete = complete
-        self.origin = None
+        self.tags: frozenset[str] = frozenset()
+        self.origin: object | None = None
 
     def with_uri(self, uri: str) -> "RemoteResource":
         return RemoteResource(self.function, self.list_item, uri, self.complete)
@@ -145,12 +148,13 @@ class RemotePrompt(Prompt):
             name: The prompt's name at this server.
             complete: Completes an argument there, as the function of a `RemoteCompleter`.
         """
-        self.list_item = list_item if list_item.get("name") == name else {**list_item, "name": name}
+        self.list_item: dict[str, JSON] = list_item if list_item.get("name") == name else {**list_item, "name": name}
         self.name = name
         self.function = function
-        self.function_shape = _SHAPE
+        self.function_shape: FunctionShape = _SHAPE
         self.complete = complete
-        self.origin = None
+        self.tags: frozenset[str] = frozenset()
+        self.origin: object | None = None
 
     def with_name(self, name: str) -> "RemotePrompt":
         return RemotePrompt(self.function, self.list_item, name, self.complete)
@@ -168,8 +172,8 @@ class RemoteCompleter(Completer):
     def __init__(self, function: CallRemote, argument: str) -> None:
         self.function = function
         self._argument = argument
-        self.function_shape = _SHAPE
-        self.origin = None
+        self.function_shape: FunctionShape = _SHAPE
+        self.origin: object | None = None
 
     def bind(self, value: str, arguments: dict[str, str]) -> dict[str, Any]:
         return {"argument": self._argument, "value": value, "arguments": arguments}

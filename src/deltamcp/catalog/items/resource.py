@@ -2,14 +2,22 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypedDict, Unpack
 from urllib.parse import unquote
 
 from msgspec import to_builtins
 
+from deltamcp.catalog.items.function_shape import FunctionShape
 from deltamcp.catalog.items.prompt import Completer
-from deltamcp.catalog.items.registration import check_options, docstring, function_name, omit_empty
+from deltamcp.catalog.items.registration import (
+    check_options,
+    docstring,
+    function_name,
+    omit_empty,
+    read_tags,
+    tagged_meta,
+)
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Annotations, Icon
 from deltamcp.work import Work
@@ -58,7 +66,7 @@ class UriTemplate:
                 found_names.append((name, operator == "+"))
                 texts.append("")
         texts[-1] += template[position:]
-        self.names = [*(name for name, _ in found_names), *self._query]
+        self.names: list[str] = [*(name for name, _ in found_names), *self._query]
         is_nameable = len(set(self.names)) == len(self.names) and all(map(str.isidentifier, self.names))
         if "{" in template[position:] or not self.names or not is_nameable:
             raise ConfigurationError(
@@ -198,6 +206,8 @@ class ResourceOptions(TypedDict, total=False):
     annotations: Annotations
     icons: list[Icon]
     meta: dict[str, JSON]
+    tags: Collection[str]
+    """As of tools."""
     cache_seconds: float
     """How long clients may cache the contents (2026-07-28); not at all by default."""
 
@@ -215,6 +225,7 @@ class Resource:
         "mime_type",
         "origin",
         "signature",
+        "tags",
         "template",
     )
 
@@ -228,9 +239,10 @@ class Resource:
         check_options(options, ResourceOptions)
         self._context_type = context_type
         self._options = options
-        self.function = function
-        self.mime_type = options.get("mime_type")
-        self.cache_seconds = options.get("cache_seconds", 0.0)
+        self.function: Callable[..., Any] = function
+        self.mime_type: str | None = options.get("mime_type")
+        self.cache_seconds: float = options.get("cache_seconds", 0.0)
+        self.tags: frozenset[str] = read_tags(options.get("tags", ()))
         if not _SCHEME.match(uri):
             raise ConfigurationError(f"the URI {uri!r} has no scheme; write it as notes://{uri.lstrip('/')}.")
         self.template: UriTemplate | LooseUriTemplate | None = UriTemplate(uri) if "{" in uri else None
@@ -238,8 +250,8 @@ class Resource:
             Signature,  # with pydantic, which items of other servers do not need
         )
 
-        self.signature = Signature(function, context_type)
-        self.function_shape = self.signature.function_shape
+        self.signature: Signature = Signature(function, context_type)
+        self.function_shape: FunctionShape = self.signature.function_shape
         self.origin: object | None = None
         """Where the resource was registered, if its server is mounted."""
         variables = set(self.template.names) if isinstance(self.template, UriTemplate) else set()
@@ -257,9 +269,9 @@ class Resource:
             "size": options.get("size"),
             "annotations": to_builtins(options.get("annotations")),
             "icons": to_builtins(options.get("icons")),
-            "_meta": options.get("meta"),
+            "_meta": tagged_meta(options.get("meta"), self.tags),
         }
-        self.list_item = omit_empty(parts)
+        self.list_item: dict[str, JSON] = omit_empty(parts)
 
     def variables(self, values: dict[str, str], uri: str) -> dict[str, str]:
         """Returns what the function gets of a URI that is read, from the values of its template's variables."""

@@ -74,6 +74,8 @@ class Signature:
         for name in self._fields:
             if name.startswith("_") or name == "model_config":  # pydantic takes these for its own
                 raise ConfigurationError(f"a parameter cannot have the name {name!r}; give it another.")
+        self.schema: dict[str, Any]
+        self.names: tuple[str, ...]
         try:
             self.schema, self.names = _parameters_schema(self._fields)
         except pydantic.errors.PydanticUserError as error:
@@ -81,7 +83,7 @@ class Signature:
         hidden = {*self.function_shape.dependencies, self.function_shape.context_name or ""}
         documentation = parse_docstring(docstring(function) or "", self.names, hidden)
         self.schema = _with_descriptions(self.schema, documentation.parameters)
-        self.description = documentation.description
+        self.description: str = documentation.description
         """The docstring without what it says of parameters, which the schema has."""
         self.required: list[str] = self.schema.get("required", [])
         self._validator: pydantic_core.SchemaValidator | None = None

@@ -252,46 +252,84 @@ OPERATION_KEYS: Mapping[str, KeyType] = {
 }
 OPERATION_MARKERS = frozenset({"inputSchema", "parameters", "handler"})
 
+_KIND = _TEXT.with_description("What performs the operation: python, http or mcp.")
 HANDLER_KEYS: Mapping[str, Mapping[str, KeyType]] = {
-    "python": {"kind": _TEXT, "ref": _pattern_type(_FUNCTION_REF, "of the form package.module:function")},
-    "http": {
-        "kind": _TEXT,
-        "method": _choice_type(Method),
-        "path": _pattern_type(re.compile(r"/[^\s#]*"), "a path that begins with '/' and has no spaces or '#'"),
-        "param_map": _OBJECT,
-        "service": _TEXT,
+    "python": {
+        "kind": _KIND,
+        "ref": _pattern_type(_FUNCTION_REF, "of the form package.module:function").with_description(
+            "The function: package.module:function."
+        ),
     },
-    "mcp": {"kind": _TEXT, "server": _TEXT, "tool": _TEXT},
+    "http": {
+        "kind": _KIND,
+        "method": _choice_type(Method).with_description("The HTTP method."),
+        "path": _pattern_type(
+            re.compile(r"/[^\s#]*"), "a path that begins with '/' and has no spaces or '#'"
+        ).with_description("The path below base_url, with {name} where an argument goes."),
+        "param_map": _OBJECT.with_description(
+            "Where each argument goes: a place, or a place and the name it has there."
+        ),
+        "service": _TEXT.with_description("The name of one of http.services; by default the service of http itself."),
+    },
+    "mcp": {
+        "kind": _KIND,
+        "server": _TEXT.with_description("The name of one of mcpServers."),
+        "tool": _TEXT.with_description("The name that the tool has there."),
+    },
 }
 REQUIRED_HANDLER_KEYS: Mapping[str, tuple[str, ...]] = {
     "python": ("ref",),
     "http": ("method", "path"),
     "mcp": ("server", "tool"),
 }
-PLACE_KEYS: Mapping[str, KeyType] = {"in": _choice_type(Location), "name": _TEXT}
+PLACE_KEYS: Mapping[str, KeyType] = {
+    "in": _choice_type(Location).with_description("The part of the request that has the argument."),
+    "name": _TEXT.with_description("The name that the service has for it."),
+}
 
-SERVICE_KEYS: Mapping[str, KeyType] = {"base_url": _ADDRESS, "headers": _HEADERS, "timeout": _DURATION}
-HTTP_KEYS: Mapping[str, KeyType] = {**SERVICE_KEYS, "services": _OBJECT}
+SERVICE_KEYS: Mapping[str, KeyType] = {
+    "base_url": _ADDRESS.with_description("Where the service is; paths are appended to it."),
+    "headers": _HEADERS.with_description("Headers of every request, such as credentials: ${NAME} is a variable."),
+    "timeout": _DURATION.with_description("Seconds that it may take to answer."),
+}
+HTTP_KEYS: Mapping[str, KeyType] = {
+    **SERVICE_KEYS,
+    "services": _OBJECT.with_description("Further services, by the names that handlers call them by."),
+}
 UPSTREAM_KEYS: Mapping[str, KeyType] = {
-    "type": _choice_type(Literal["stdio", "http", "streamable-http"]),
-    "command": _TEXT,
-    "args": _TEXTS,
-    "env": _TEXT_BY_NAME,
-    "cwd": _TEXT,
-    "url": _ADDRESS,
-    "headers": _HEADERS,
+    "type": _choice_type(Literal["stdio", "http", "streamable-http"]).with_description(
+        "How the server is reached; command and url say so, too."
+    ),
+    "command": _TEXT.with_description("The program of a server over stdio."),
+    "args": _TEXTS.with_description("The arguments of the program."),
+    "env": _TEXT_BY_NAME.with_description("Variables of its environment."),
+    "cwd": _TEXT.with_description("The folder that it runs in."),
+    "url": _ADDRESS.with_description("The address of a server over HTTP."),
+    "headers": _HEADERS.with_description("Headers of every request, such as credentials: ${NAME} is a variable."),
 }
-CATEGORY_KEYS: Mapping[str, KeyType] = {"description": _TEXT, "operations": _OBJECT, "categories": _OBJECT}
+_DESCRIPTION = _TEXT.with_description("What it is about, for the model.")
+_OPERATIONS = _OBJECT.with_description("Operations by their names; in a category of the file also categories.")
+_CATEGORIES = _OBJECT.with_description("Categories by their names, each with operations and categories of its own.")
+CATEGORY_KEYS: Mapping[str, KeyType] = {
+    "description": _DESCRIPTION,
+    "operations": _OPERATIONS,
+    "categories": _CATEGORIES,
+}
 FILE_KEYS: Mapping[str, KeyType] = {
-    "$schema": _TEXT,
-    "title": _TEXT,
-    "description": _TEXT,
-    "version": _TEXT,
-    "operations": _OBJECT,
-    "categories": _OBJECT,
-    "http": _OBJECT,
-    "mcpServers": _OBJECT,
+    "$schema": _TEXT.with_description("The address of this schema, for editors."),
+    "title": _TEXT.with_description("The name of the server."),
+    "description": _DESCRIPTION,
+    "version": _TEXT.with_description("The version of the server."),
+    "operations": _OPERATIONS,
+    "categories": _CATEGORIES,
+    "http": _OBJECT.with_description("The HTTP service that handlers call."),
+    "mcpServers": _OBJECT.with_description("The MCP servers that handlers call, by their names."),
 }
+
+
+def _description_of(kind: KeyType) -> dict[str, JSON]:
+    """What the schema says of a key whose type it has in more detail."""
+    return {"description": kind.schema["description"]}
 
 
 def _make_schema() -> dict[str, JSON]:
@@ -316,14 +354,19 @@ def _make_schema() -> dict[str, JSON]:
         return {"type": "object", "patternProperties": {"^[^_]|^$": {"$ref": f"#/$defs/{definition}"}}}
 
     place = {"anyOf": [PLACE_KEYS["in"].schema, object_of(PLACE_KEYS, ["in"])]}
-    params = {"param_map": {"type": "object", "additionalProperties": place}}
+    param_map = {"type": "object", "additionalProperties": place, **_description_of(HANDLER_KEYS["http"]["param_map"])}
+    params = {"param_map": param_map}
     handlers = [
         object_of(
-            keys, ("kind", *REQUIRED_HANDLER_KEYS[kind]), **(params if kind == "http" else {}), kind={"const": kind}
+            keys,
+            ("kind", *REQUIRED_HANDLER_KEYS[kind]),
+            **(params if kind == "http" else {}),
+            kind={"const": kind, **_description_of(_KIND)},
         )
         for kind, keys in HANDLER_KEYS.items()
     ]
-    kinds = {"properties": {"_kind": {"enum": ["operation", "category"]}}}
+    kind_text = "What the node is, where its keys do not tell."
+    kinds = {"properties": {"_kind": {"enum": ["operation", "category"], "description": kind_text}}}
     not_index = {"propertyNames": {"not": {"const": "index"}}}
     is_operation = {
         "if": {"required": ["_kind"]},
@@ -335,17 +378,21 @@ def _make_schema() -> dict[str, JSON]:
         "title": "operations.json",
         **object_of(
             FILE_KEYS,
-            operations={"allOf": [{"$ref": "#/$defs/category"}, not_index]},
-            categories={"allOf": [{"$ref": "#/$defs/companions"}, not_index]},
+            operations={"allOf": [{"$ref": "#/$defs/category"}, not_index], **_description_of(FILE_KEYS["operations"])},
+            categories={
+                "allOf": [{"$ref": "#/$defs/companions"}, not_index],
+                **_description_of(FILE_KEYS["categories"]),
+            },
             http={
-                **object_of(HTTP_KEYS, services=map_of("service")),
+                **object_of(HTTP_KEYS, services=map_of("service") | _description_of(HTTP_KEYS["services"])),
+                **_description_of(FILE_KEYS["http"]),
                 "anyOf": [{"required": ["base_url"]}, {"required": ["services"]}],
             },
-            mcpServers=map_of("upstream"),
+            mcpServers=map_of("upstream") | _description_of(FILE_KEYS["mcpServers"]),
         ),
         "anyOf": [{"required": ["operations"]}, {"required": ["categories"]}],
         "$defs": {
-            "category": children_of("node", _description={"type": "string"}),
+            "category": children_of("node", _description=_DESCRIPTION.schema),
             "node": {
                 **kinds,
                 "if": is_operation,
@@ -355,8 +402,8 @@ def _make_schema() -> dict[str, JSON]:
             "companions": children_of("companion"),
             "companion": object_of(
                 CATEGORY_KEYS,
-                operations={"$ref": "#/$defs/companionOperations"},
-                categories={"$ref": "#/$defs/companions"},
+                operations={"$ref": "#/$defs/companionOperations", **_description_of(_OPERATIONS)},
+                categories={"$ref": "#/$defs/companions", **_description_of(_CATEGORIES)},
             ),
             "companionOperations": children_of("companionOperation"),
             "companionOperation": {
@@ -365,7 +412,9 @@ def _make_schema() -> dict[str, JSON]:
                 "then": {"$ref": "#/$defs/category"},
                 "else": {"$ref": "#/$defs/operation"},
             },
-            "operation": object_of(OPERATION_KEYS, handler={"$ref": "#/$defs/handler"}),
+            "operation": object_of(
+                OPERATION_KEYS, handler={"$ref": "#/$defs/handler", **_description_of(OPERATION_KEYS["handler"])}
+            ),
             "handler": {"oneOf": handlers},
             "service": object_of(SERVICE_KEYS, ["base_url"]),
             "upstream": {**object_of(UPSTREAM_KEYS), "oneOf": [{"required": ["command"]}, {"required": ["url"]}]},

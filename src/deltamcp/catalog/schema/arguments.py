@@ -114,7 +114,7 @@ class DeclaredArguments:
             node.get(keyword, False) is not False for node in nodes for keyword in _OTHER_NAMES
         )
         certain = itertools.islice(_certain_schemas(schema, self.document), most)
-        self.forbids_others = any(node.get(keyword) is False for node in certain for keyword in _OTHER_NAMES)
+        self.forbids_others: bool = any(node.get(keyword) is False for node in certain for keyword in _OTHER_NAMES)
         """Whether the schema says, whatever its conditions come to, that there are no others."""
         if not is_own:
             names_none = not self.forbids_others and not any("properties" in node for node in nodes)

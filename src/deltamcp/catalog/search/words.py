@@ -508,7 +508,7 @@ class SimilarNames:
     """Ranks a set of names; made once for many unknown ones, because to make it takes longer than to rank."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = list(names)
+        self.names: list[str] = list(names)
         self._compared = _normalize("\n".join(self.names)).split("\n")  # at once, which is four times as fast
 
     def rank(self, name: str, limit: int) -> list[tuple[str, float]]:

@@ -120,9 +120,9 @@ class Parameters:
         self._path_by_structure: dict[bytes, str] = {}
         self._has_notes_by_node: dict[int, bool] = {}
         self._steps_left = max_steps
-        self.has_omissions = False
+        self.has_omissions: bool = False
         """Whether the text leaves out a field, a choice or the content of an object."""
-        self.omitted_in = ""
+        self.omitted_in: str = ""
         """The first parameter of whose fields or choices the text leaves out some."""
 
     @property

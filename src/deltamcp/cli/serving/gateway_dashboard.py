@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deltamcp.dashboard.api import AskedGateway, GatewayApi
     from deltamcp.gateway.gateway import Gateway
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _HOST, _PORT = "127.0.0.1", 8765
 _NAMELESS_AUTH = ("open", "presence")

@@ -33,7 +33,7 @@ _STDERR_FORMAT = "%(levelname)s %(name)s: %(message)s%(request_suffix)s"
 _FILE_FORMAT = f"%(asctime)s {_STDERR_FORMAT}"
 _LOST = "The log cannot be written to %s: %s; its records are lost until it can."
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class LogOptions(Struct, frozen=True):
@@ -62,7 +62,7 @@ class LogFile(logging.FileHandler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             if self.stream is None:
-                self.stream = self._open()
+                self.stream: TextIOWrapper | None = self._open()
             os.write(self.stream.fileno(), f"{self.format(record)}{self.terminator}".encode())
         except OSError as error:
             if not self._is_lost:

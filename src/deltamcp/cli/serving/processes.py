@@ -31,7 +31,7 @@ from deltamcp.cli.serving.monitoring_options import LogOptions
 from deltamcp.limits import Limits
 from deltamcp.runtime.own_files import FileState, file_state
 
-logger = logging.getLogger("deltamcp.workers")
+logger: logging.Logger = logging.getLogger("deltamcp.workers")
 
 _LASTING_SECONDS = 60.0
 """A worker that ran for so long is replaced at once when it ends; one that did not, after a pause that doubles."""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from deltamcp.transports.metrics import Metrics
     from deltamcp.transports.options import HttpServerOptions
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 STORE_VARIABLE = "DELTA_MCP_STORE"
 _STOPPED = "stopped"

@@ -46,9 +46,9 @@ class Field:
         self.name = name
         self.is_required = is_required
         self._schema: dict[str, Any] = schema if isinstance(schema, dict) else {}
-        self.is_list = self._schema.get("type") == "array"
+        self.is_list: bool = self._schema.get("type") == "array"
         items = self._schema.get("items")
-        self.choices = _read_choices(items if self.is_list and isinstance(items, dict) else self._schema)
+        self.choices: list[Choice] = _read_choices(items if self.is_list and isinstance(items, dict) else self._schema)
 
     @property
     def label(self) -> str:
@@ -142,12 +142,12 @@ class Form:
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         """`params` are those of `elicitation/create`."""
-        self.message = str(params.get("message", ""))
-        self.url = str(params.get("url", "")) if params.get("mode") == "url" else None
+        self.message: str = str(params.get("message", ""))
+        self.url: str | None = str(params.get("url", "")) if params.get("mode") == "url" else None
         schema = params.get("requestedSchema")
         properties = schema.get("properties") if isinstance(schema, dict) and self.url is None else None
         required = schema.get("required") if isinstance(schema, dict) else None
-        self.fields = [
+        self.fields: list[Field] = [
             Field(name, field, isinstance(required, list) and name in required)
             for name, field in (properties.items() if isinstance(properties, dict) else ())
         ]

@@ -35,7 +35,7 @@ from deltamcp.runtime.own_files import user_folder
 from deltamcp.runtime.process import collection_paused
 from deltamcp.server import DeltaServer
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _USAGE = "delta-mcp gateway [OPTIONS] [CONFIG | URL | FILE.py | -- COMMAND...]"
 _DESCRIPTION = (

@@ -12,7 +12,7 @@ from deltamcp.sources.operations_loader import OperationsFile, read_document
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("file", type=Path, metavar="FILE")
+    verb.add_argument("file", type=Path, metavar="FILE", help="an operations file")
     verb.add_argument("--json", action="store_true", help="one JSON object instead of a sentence")
     verb.set_defaults(run=run)
 

@@ -252,7 +252,7 @@ class GrpcLink:
         limits: Limits,
     ) -> None:
         self.codec = JSON_CODEC
-        self.ended = False
+        self.ended: bool = False
         self._label, self._host, self._port, self._secure = label, host, port, secure
         self._metadata = [(check_header_name(name), check_header_value(value, name)) for name, value in headers.items()]
         self._tokens, self._limits = tokens, limits

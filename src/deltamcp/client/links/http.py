@@ -78,7 +78,7 @@ class HttpLink:
         self, label: str, url: str, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits
     ) -> None:
         self.codec = JSON_CODEC
-        self.ended = False
+        self.ended: bool = False
         self._label = label
         self._url = url
         self._limits = limits

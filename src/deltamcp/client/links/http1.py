@@ -68,7 +68,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._failure: BrokenExchangeError | None = None
         self._on_drained: Callable[[HttpConnection], None] | None = None
-        self.idle_since = 0.0
+        self.idle_since: float = 0.0
         self._reset(bodiless=False)
         self._complete = True
 

@@ -23,11 +23,11 @@ class MemoryLink:
         """`duplex` is how the server reads and writes messages: as MCP or as MCP-lite."""
         self._make_duplex = duplex
         self.codec = JSON_CODEC
-        self.ended = False
+        self.ended: bool = False
         self._engine, self._limits = engine, limits
         self._exit_stack = contextlib.AsyncExitStack()
         self._duplex: Duplex | None = None
-        self.writable = asyncio.Event()
+        self.writable: asyncio.Event = asyncio.Event()
         self.writable.set()  # memory can always be written to
 
     async def open(self, receiver: MessageReceiver) -> None:

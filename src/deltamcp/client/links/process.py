@@ -20,7 +20,7 @@ from deltamcp.values import JSON, Malformed
 from deltamcp.wire.codecs import JSON_CODEC
 from deltamcp.wire.lines import LineReader
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _CLOSE_SECONDS = 2.0
 _HOST_PORT = re.compile(r"[\w.\-]+(:\d+)(/.*)?")
@@ -72,10 +72,11 @@ class ProcessLink:
         """
         self._guard = guard
         self.codec = JSON_CODEC
-        self.ended = False
+        self.ended: bool = False
         self.label = label
         self._command, self._environment, self._cwd, self._quiet = command, environment, cwd, quiet
-        self.limits, self.on_stderr = limits, on_stderr
+        self.limits: Limits = limits
+        self.on_stderr: OnStderr | None = on_stderr
         self._process: _Process | None = None
 
     async def open(self, receiver: MessageReceiver) -> None:

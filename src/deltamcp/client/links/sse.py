@@ -30,7 +30,7 @@ class SseLink:
         self, label: str, url: str, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits
     ) -> None:
         self.codec = JSON_CODEC
-        self.ended = False
+        self.ended: bool = False
         self._label, self._url, self._limits = label, url, limits
         self._stream_link = HttpLink(label, url, headers, tokens, limits)
         self._make_post_link: Callable[[str], HttpLink] = lambda post_url: HttpLink(

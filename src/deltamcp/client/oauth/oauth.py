@@ -14,7 +14,7 @@ from deltamcp.errors import ConfigurationError, UnauthorizedError
 if TYPE_CHECKING:
     from deltamcp.client.oauth.token_storage import TokenStorage
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 Grant: TypeAlias = Literal["authorization_code", "device_code", "client_credentials"]
 OpenPage: TypeAlias = Callable[[LoginPage], str | Awaitable[str | None] | None]
@@ -86,11 +86,19 @@ class OAuth:
             ConfigurationError: these options do not fit together.
         """
         self.grant = grant
-        self.client_id, self.client_secret, self.client_key = client_id, client_secret, client_key
-        self.issuer, self.client_metadata_url, self.client_name = issuer, client_metadata_url, client_name
-        self.scopes = tuple(scopes)
-        self.redirect_uri, self.open_page, self.login_seconds = redirect_uri, open_page, login_seconds
-        self.asks_user, self._storage, self.resource = asks_user, storage, resource
+        self.client_id: str | None = client_id
+        self.client_secret: str | None = client_secret
+        self.client_key: str | None = client_key
+        self.issuer: str | None = issuer
+        self.client_metadata_url: str | None = client_metadata_url
+        self.client_name: str = client_name
+        self.scopes: tuple[str, ...] = tuple(scopes)
+        self.redirect_uri: str = redirect_uri
+        self.open_page: OpenPage | None = open_page
+        self.login_seconds: float = login_seconds
+        self.asks_user: bool = asks_user
+        self._storage = storage
+        self.resource: str | None = resource
         if (client_secret or client_key or grant == "client_credentials") and not client_id:
             raise ConfigurationError("A client's secret, its key and the grant client_credentials need a client_id.")
         if grant == "client_credentials" and not (client_secret or client_key):
@@ -118,6 +126,7 @@ class OAuth:
 
     @property
     def storage(self) -> "TokenStorage":
+        """Where the tokens are kept: the given one, the user's files, or memory for a client with a secret."""
         if self._storage is None:
             from deltamcp.client.oauth.token_storage import MemoryStorage, UserStorage
 

@@ -24,7 +24,7 @@ from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Receive, Scope, Send
 from deltamcp.wire import sse
 
-logger = logging.getLogger("deltamcp.http")
+logger: logging.Logger = logging.getLogger("deltamcp.http")
 
 _MAX_BODY_BYTES = 1024 * 1024
 _MAX_QUERY_FIELDS = 20
@@ -38,7 +38,7 @@ _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),  # with no-referrer, browsers send forms with the Origin "null"
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
@@ -301,7 +301,7 @@ async def _show_home(request: BrowserRequest) -> Answered:
 
 async def _show_chart(request: BrowserRequest) -> Answered:
     days = (await request.gateway.ask("home"))["days"]
-    chart = {name: [day[name] for day in days] for name in ("day", "before", "after")}
+    chart = {name: [day[name] for day in days] for name in ("day", "before", "after", "own")}
     return Answered(200, json.dumps(chart).encode(), ((b"content-type", b"application/json"), _NOT_STORED))
 
 
@@ -416,7 +416,7 @@ async def _reject(request: BrowserRequest) -> Answered:
 
 
 async def _call(request: BrowserRequest) -> Answered:
-    name, text = request.form.get("name", ""), request.form.get("arguments", "")
+    name, text = request.form.get("name", ""), request.form.get("arguments", "").replace("\r\n", "\n")
     tool = await request.gateway.ask("tool", {"name": name})
     tried, fault = None, ""
     try:

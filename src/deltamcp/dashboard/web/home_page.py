@@ -158,10 +158,11 @@ def _tokens(look: Look, home: Any) -> list[Child]:
             "figcaption",
             element("span", "without the gateway", class_="key now"),
             element("span", "with it", class_="key"),
+            element("span", "of that, the gateway itself", class_="key own"),
             element(
                 "span",
                 "Tokens that models read on each day, all gateways of yours together.",
-                class_="soft",
+                class_="soft readout",
             ),
         ),
         element(

@@ -75,9 +75,11 @@ def _search_results(look: Look, found: Any) -> Child:
             cell(_shown_text(hit), label="Shown"),
             cell(_reasons(hit), label="Why"),
             cell(
-                element("meter", value=hit["score"], min=0, max=1, aria_label="Score"),
-                " ",
-                f"{hit['score']:.2f}",
+                element(
+                    "span",
+                    element("meter", value=hit["score"], min=0, max=1, aria_label="Score"),
+                    f" {hit['score']:.2f}",
+                ),
                 label="Score",
                 is_number=True,
             ),
@@ -238,8 +240,6 @@ def tool_page(look: Look, tool: Any, arguments: str = "", tried: Any = None, fau
     if not tool["hidden"]:
         facts.append(("Schema", f"{number(tool['schemaTokens'])} tokens when the model asks for it"))
         facts.append(("Runs by", tool["runs"]))
-    if tool["scopes"]:
-        facts.append(("Only for", f"callers with the scope {', '.join(tool['scopes'])}"))
     return document(
         tool["id"],
         element("p", element("a", "What the model sees", href=look.url("model")), class_="back"),

@@ -19,7 +19,7 @@ from deltamcp.runtime.own_files import open_lock_file, read_own_file, replace_ow
 from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.wire.canonical_json import encode_canonical
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _LOCK_ATTEMPTS, _LOCK_WAIT_SECONDS = 200, 0.05
 _MAX_RECORD_BYTES = 256 * 1024 * 1024

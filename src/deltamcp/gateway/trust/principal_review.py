@@ -37,7 +37,7 @@ from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.upstreams.sealed_logins import KEEP_SECONDS
 from deltamcp.values import JSON, Principal
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 _MAX_WAITING = 1_000
 """The definitions of an upstream that wait because of principals; further ones are kept out all the same."""

@@ -21,7 +21,7 @@ from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import JSON
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 ABSENCES: dict[Verdict, str] = {
     Verdict.CHANGED: "is kept out, because its definition changed after it was approved; the user has to approve it.",

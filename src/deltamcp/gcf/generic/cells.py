@@ -86,10 +86,10 @@ class CellWriter:
     """Formats cells, and remembers formatted strings and the formatters of types."""
 
     def __init__(self) -> None:
-        self.kinds = ValueKinds()
-        self.texts = StringMemo()
-        self.names = KeyMemo()
-        self.formatters = CellFormatters(self.texts, self.kinds)
+        self.kinds: ValueKinds = ValueKinds()
+        self.texts: StringMemo = StringMemo()
+        self.names: KeyMemo = KeyMemo()
+        self.formatters: CellFormatters = CellFormatters(self.texts, self.kinds)
 
     def kinds_of(self, values: Iterable[Any]) -> set[int]:
         """Returns the kinds that occur among `values`."""

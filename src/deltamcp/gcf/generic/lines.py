@@ -25,7 +25,7 @@ class ContentLines:
 
     def __init__(self, text: str | bytes, *, headed: bool = True) -> None:
         text = _decode_text(text)
-        self.lines = text.split("\n")
+        self.lines: list[str] = text.split("\n")
         if "\r" in text:
             self.lines = [line.removesuffix("\r") for line in self.lines]
         if headed:

@@ -71,10 +71,10 @@ class RowSchema:
     """Builds the objects of rows from their cells."""
 
     def __init__(self, columns: list[SchemaColumn]) -> None:
-        self.names = [column.name for column in columns if column.constant is ABSENT]
+        self.names: list[str] = [column.name for column in columns if column.constant is ABSENT]
         if not self.names:
             raise GcfError("no_bare_column", "every column is constant")
-        self.width = len(self.names)
+        self.width: int = len(self.names)
         self._constants = [(at, column.constant) for at, column in enumerate(columns) if column.constant is not ABSENT]
         self._paths = [_column_path(column) for column in columns]
         self._leaf_counts = Counter(path[0] for path in self._paths if len(path) > 1)

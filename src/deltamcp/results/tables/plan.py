@@ -313,15 +313,15 @@ class PlannedColumn:
     __slots__ = ("absent", "cells", "parts", "path", "texts", "typed", "values")
 
     def __init__(self, path: ColumnPath, values: list[Any]) -> None:
-        self.path = path
-        self.values = values
-        self.absent = False
+        self.path: ColumnPath = path
+        self.values: list[Any] = values
+        self.absent: bool = False
         self.parts: list[TemplatePart] | None = None
         self.cells: list[Any] | None = None
         """The values to write row by row, null and absent included; None for a column without cells."""
         self.texts: list[str | None] | None = None
         """The values as text for references from other columns; None where others cannot refer to the column."""
-        self.typed = False
+        self.typed: bool = False
 
 
 class Plan:
@@ -330,8 +330,8 @@ class Plan:
     def __init__(self, flat: FlatRows, work: Work) -> None:
         self.flat = flat
         self.work = work
-        self.row_count = flat.row_count
-        self.columns = [PlannedColumn(path, values) for path, values in flat.columns.items()]
+        self.row_count: int = flat.row_count
+        self.columns: list[PlannedColumn] = [PlannedColumn(path, values) for path, values in flat.columns.items()]
         self.constants: list[PlannedColumn] = []
         self.sources: list[PlannedColumn] = []
         texts: list[tuple[int, int, PlannedColumn]] = []

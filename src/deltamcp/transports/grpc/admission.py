@@ -45,7 +45,7 @@ class GrpcAdmission:
         proxies, request_ids = options.get("trusted_proxies", ()), options.get("request_ids", False)
         self._admission = Admission(engine, options.get("auth"), proxies, request_ids)
         self._take_call = take_call
-        self.challenge = self._admission.challenge
+        self.challenge: Callable[[Failure], str | None] = self._admission.challenge
 
     async def admit(self, context: Any) -> GrpcRequest | Failure:
         """Returns the request of a call, or why it is refused; sets the request id in the call's trailing metadata."""

@@ -50,15 +50,15 @@ class GrpcQuotas:
 
     def __init__(self, limits: Limits, connections: int) -> None:
         share = limits.account_share
-        self.buffer = memoryview(bytearray(_READ_BYTES))
+        self.buffer: memoryview[int] = memoryview(bytearray(_READ_BYTES))
         """Its bytes are copied before another connection of the same event loop reads; asyncio's TLS needs slices."""
-        self.connections = Quota(connections, share)
-        self.pending = Quota(_PENDING_CALLS, share)
+        self.connections: Quota = Quota(connections, share)
+        self.pending: Quota = Quota(_PENDING_CALLS, share)
         """Calls that gRPC was passed and has not given to the service; further ones wait."""
-        self.bodies = Quota(limits.body_bytes, share)
+        self.bodies: Quota = Quota(limits.body_bytes, share)
         """Bytes of the header sections and messages of open calls; further ones end their call."""
-        self.at_once = LoopShares(_COST_AT_ONCE)
-        self.turns = LoopTurns(_TURNS)
+        self.at_once: LoopShares = LoopShares(_COST_AT_ONCE)
+        self.turns: LoopTurns = LoopTurns(_TURNS)
 
 
 class _Side(asyncio.BufferedProtocol, abc.ABC):

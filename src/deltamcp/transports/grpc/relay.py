@@ -24,7 +24,7 @@ from deltamcp.transports.http.asgi import client_address
 from deltamcp.transports.sockets import TlsFiles
 from deltamcp.transports.trusted_proxies import TrustedProxies
 
-logger = logging.getLogger("deltamcp.grpc")
+logger: logging.Logger = logging.getLogger("deltamcp.grpc")
 logger.addFilter(WARNING_FILTER)
 
 _BACKLOG = 512

@@ -43,15 +43,15 @@ class LiteMessages:
     """The classes of the messages. Their fields are those of `wire/mcplite.proto` and `wire/mcplite_ext.proto`."""
 
     def __init__(self) -> None:
-        self.pool = DescriptorPool()
+        self.pool: DescriptorPool = DescriptorPool()
         self.pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
         for file in read_descriptors().file:
             self.pool.AddSerializedFile(file.SerializeToString())
-        self.Empty = self._find("mcplite.Empty")
-        self.ToolsList = self._find("mcplite.ToolsList")
-        self.ToolRequest = self._find("mcplite.ToolRequest")
-        self.ToolResponse = self._find("mcplite.ToolResponse")
-        self.PromptsList = self._find("mcplite.ext.PromptsList")
+        self.Empty: Any = self._find("mcplite.Empty")
+        self.ToolsList: Any = self._find("mcplite.ToolsList")
+        self.ToolRequest: Any = self._find("mcplite.ToolRequest")
+        self.ToolResponse: Any = self._find("mcplite.ToolResponse")
+        self.PromptsList: Any = self._find("mcplite.ext.PromptsList")
 
     def _find(self, name: str) -> Any:
         return message_factory.GetMessageClass(self.pool.FindMessageTypeByName(name))
@@ -100,7 +100,7 @@ class ReceivedMessage:
 
     def __init__(self, account: str) -> None:
         self.account = account
-        self.data = b""
+        self.data: bytes = b""
         self._held: list[tuple[Quota, int]] = []
 
     def hold(self, quota: Quota, size: int) -> None:

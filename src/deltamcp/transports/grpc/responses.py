@@ -217,7 +217,7 @@ class GrpcEncoder:
     """Writes the responses of one server. Large ones count for their accounts from before they are written."""
 
     def __init__(self, limits: Limits) -> None:
-        self.unsent = Quota(limits.response_bytes, limits.account_share)
+        self.unsent: Quota = Quota(limits.response_bytes, limits.account_share)
         """Bytes of the responses that wait to be written, or that clients have yet to read."""
         self._threads = Threads(1)
 

@@ -88,7 +88,7 @@ class _Calls(cygrpc.AioServer):  # type: ignore[misc]  # grpc has no types
             task.add_done_callback(self._refusals.discard)
 
 
-class GrpcListener(_server.Server):  # type: ignore[misc]  # grpc has no types
+class _GrpcListener(_server.Server):  # type: ignore[misc]  # grpc has no types
     """A `grpc.aio` server that serves registered methods only, at most so many `calls` at once."""
 
     def __init__(
@@ -136,7 +136,7 @@ class GrpcServer:
             )
         self._engine = engine
         self._host = host
-        self.port = port
+        self.port: int = port
         """The port; once the server has started, the one that it listens at."""
         self._reuses_port = options.get("reuse_port", False)
         connections = allowed_connections(engine.limits.connections, _DESCRIPTORS_SHARE, _CONNECTION_DESCRIPTORS)
@@ -173,7 +173,9 @@ class GrpcServer:
         limits = self._engine.limits
         sockets = bind_sockets(self._host, self.port, reuse_port=self._reuses_port)
         self.port = sockets[0].getsockname()[1]
-        self._server = GrpcListener(OpenServices(limits, self._relay.take_call), _channel_options(limits), limits.calls)
+        self._server = _GrpcListener(
+            OpenServices(limits, self._relay.take_call), _channel_options(limits), limits.calls
+        )
         for name, methods in self._service.methods().items():
             self._server.add_registered_method_handlers(name, methods)
         self._health = health.aio.HealthServicer()

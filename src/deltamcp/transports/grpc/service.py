@@ -51,7 +51,7 @@ from deltamcp.values import (
     Terms,
 )
 
-logger = logging.getLogger("deltamcp.grpc")
+logger: logging.Logger = logging.getLogger("deltamcp.grpc")
 
 
 class GrpcReply(Channel):
@@ -60,8 +60,8 @@ class GrpcReply(Channel):
     unasked = "MCP-lite has no requests to clients."
 
     def __init__(self, request: GrpcRequest) -> None:
-        self.fairness_key = request.caller.account
-        self.headers = request.headers
+        self.fairness_key: str = request.caller.account
+        self.headers: dict[bytes, bytes] = request.headers
 
 
 class GrpcStreamReply(GrpcReply):
@@ -123,10 +123,10 @@ class RunningCall:
     __slots__ = ("follows_promise", "is_stopped", "task")
 
     def __init__(self) -> None:
-        self.task = asyncio.current_task()
-        self.follows_promise = False
+        self.task: asyncio.Task[Any] | None = asyncio.current_task()
+        self.follows_promise: bool = False
         """Whether the request only tells of a call that goes on without it."""
-        self.is_stopped = False
+        self.is_stopped: bool = False
 
     def stop(self) -> None:
         """Ends the request because the server shuts down."""
@@ -144,7 +144,7 @@ class RunningCalls:
 
     def __init__(self) -> None:
         self._calls: set[RunningCall] = set()
-        self.are_ending = False
+        self.are_ending: bool = False
         """Whether the server shuts down."""
 
     def begin(self) -> RunningCall:
@@ -209,7 +209,7 @@ class GrpcService:
         """The full names of the services."""
         return [SERVICE, PROMPTS_SERVICE] if self._has_prompts else [SERVICE]
 
-    def methods(self) -> dict[str, dict[str, grpc.RpcMethodHandler]]:
+    def methods(self) -> dict[str, dict[str, "grpc.RpcMethodHandler[Any, Any]"]]:
         """Returns the methods of each service, which take and return serialized messages."""
         # As methods that take streams, which are the same on the wire: gRPC would wait without end for the message of
         # any other, before anything here knows of the call.

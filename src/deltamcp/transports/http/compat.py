@@ -79,7 +79,7 @@ def write_challenge(auth: Authenticator, failure: Failure) -> str:
     return f'{challenge}, error="invalid_token", error_description="{_REASONS.get(reason, _OTHER_REASON)}"'
 
 
-logger = logging.getLogger("deltamcp.http")
+logger: logging.Logger = logging.getLogger("deltamcp.http")
 
 _VERSION: Header = (b"mcp-protocol-version", versions.DELTA_MCP_BASELINE.encode())
 _VERSIONS = frozenset(version.encode() for version in versions.DELTA_MCP_HEADERS)

@@ -51,7 +51,7 @@ from deltamcp.values import (
 from deltamcp.wire import jsonrpc, sse
 from deltamcp.wire.timestamps import format_time
 
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 def make_stamp(started: float) -> Stamp:
@@ -371,7 +371,7 @@ class McpLiteEndpoint:
             names["await"] = LitePath.AWAIT
         self._prefix = f"/{settings.prefix.strip('/')}"
         places = (self._prefix.rstrip("/"), "") if settings.root_aliases else (self._prefix.rstrip("/"),)
-        self.paths = {f"{place}/{name}": use for place in places for name, use in names.items()}
+        self.paths: dict[str, LitePath] = {f"{place}/{name}": use for place in places for name, use in names.items()}
         """The paths, relative to where the application is mounted, and what each is for."""
         self._no_path = Failure(
             Fault.WRONG_PATH,

@@ -11,7 +11,7 @@ from deltamcp.transports.http.asgi import Header, HeaderList, Headers
 from deltamcp.transports.http.exchange import Exchange
 from deltamcp.values import Failure
 
-logger = logging.getLogger("deltamcp.http")
+logger: logging.Logger = logging.getLogger("deltamcp.http")
 logger.addFilter(WARNING_FILTER)
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")

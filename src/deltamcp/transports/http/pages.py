@@ -17,7 +17,7 @@ import time
 from deltamcp.calls.engine import Engine
 from deltamcp.runtime.log import WARNING_FILTER
 
-logger = logging.getLogger("deltamcp.http")
+logger: logging.Logger = logging.getLogger("deltamcp.http")
 logger.addFilter(WARNING_FILTER)
 
 HEALTH_PATH = "/healthz"

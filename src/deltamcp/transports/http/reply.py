@@ -2,7 +2,8 @@
 
 import abc
 import asyncio
-from collections.abc import Awaitable, Hashable
+import functools
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
 from deltamcp.calls.engine import Engine
@@ -32,7 +33,10 @@ class WatchedChannel(Channel, abc.ABC):
     result of a function may wait for longer than the function took.
     """
 
-    departed = False
+    withdraw: Callable[[], Awaitable[None]] | None = None
+    """Tells the engine that the client does not get what came of the call; only where later replies would refer to it.
+    """
+    departed: bool = False
     """Whether the call was cancelled because the client disconnected."""
     _task: asyncio.Task[Any] | None = None
     _watcher: asyncio.Task[None] | None = None
@@ -40,8 +44,8 @@ class WatchedChannel(Channel, abc.ABC):
     def __init__(self, exchange: Exchange, limits: Limits, fairness_key: Hashable = None) -> None:
         """Calls take turns by the account, unless there is another `fairness_key`."""
         self.exchange = exchange
-        self.fairness_key = fairness_key or exchange.caller.account
-        self.headers = exchange.headers
+        self.fairness_key: Hashable = fairness_key or exchange.caller.account
+        self.headers: dict[bytes, bytes] = exchange.headers
         self._limits = limits
 
     @abc.abstractmethod
@@ -217,6 +221,8 @@ class CallsInFlight:
         if not self._quota.take(account):
             return TOO_MANY_CALLS
         terms, ask = understood
+        if terms.caller.is_remembered:
+            reply.withdraw = functools.partial(self._engine.withdraw_reply, terms.caller, id_)
         assert not isinstance(ask, (Listen, SetLevel, Watch)), "a transport serves these itself"
         try:
             return await run_with_hook(self._engine.perform(ask, terms, reply, id_), reply)
@@ -243,6 +249,8 @@ async def serve(reply: WatchedChannel, performing: Awaitable[Outcome | None], wr
     exchange = reply.exchange
     if len(answer.body) > PIECE_BYTES and not exchange.hold_response(len(answer.body)):
         answer = write(UNREAD)
+        if reply.withdraw is not None:
+            await reply.withdraw()
     if exchange.held:
         exchange.release_body()
     await reply.finish(answer)

@@ -13,6 +13,7 @@ from deltamcp.transports.http.session_requests import make_directory
 from deltamcp.transports.metrics import find_metrics
 from deltamcp.transports.options import HttpOptions
 from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.trusted_proxies import TrustedProxies
 
 
 class ServerApp(abc.ABC):
@@ -20,18 +21,18 @@ class ServerApp(abc.ABC):
 
     def __init__(self, engine: Engine, path: str, options: HttpOptions) -> None:
         self._engine = engine
-        self.path = path.rstrip("/")
+        self.path: str = path.rstrip("/")
         """The path of the MCP endpoint."""
         auth = options.get("auth")
         proxies, request_ids = options.get("trusted_proxies", ()), options.get("request_ids", False)
         self._admission = Admission(engine, auth, proxies, request_ids)
-        self.proxies = self._admission.proxies
+        self.proxies: TrustedProxies | None = self._admission.proxies
         self._quotas = HttpQuotas(engine.limits)
         self._calls = CallsInFlight(engine, self._quotas.calls)
         self._bodies = BodyReader(engine.limits)
         self._sessions = make_directory(engine, self._quotas, options.get("sessions", True))
         self._health = HealthPages(engine)
-        self.pages = OpenPages(self._health, auth, options.get("routes", ()))
+        self.pages: OpenPages = OpenPages(self._health, auth, options.get("routes", ()))
         """The pages beside the MCP endpoint."""
         for page_path, make_page in engine.pages.items():
             self.pages.add(page_path, make_page(auth))
@@ -60,7 +61,7 @@ class ServerApp(abc.ABC):
         self._engine.lifespan.drain(self._engine.limits.drain_seconds)
 
 
-logger = logging.getLogger("deltamcp.http")
+logger: logging.Logger = logging.getLogger("deltamcp.http")
 
 
 async def serve_lifespan(engine: Engine, receive: Receive, send: Send) -> None:

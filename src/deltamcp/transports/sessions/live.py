@@ -55,14 +55,14 @@ class HttpSession:
         copies: StreamCopies | None = None,
     ) -> None:
         """`copies` are those of the streams, where replicas share the session."""
-        self.id = id_
-        self.account = account
-        self.streams = SessionStreams(limits, quotas.replays, account, copies, id_)
+        self.id: str = id_
+        self.account: str = account
+        self.streams: SessionStreams = SessionStreams(limits, quotas.replays, account, copies, id_)
         make_id = None if copies is None else copies.replica.next_id
-        self.session = HandshakeSession(dialect, agreement, self, caller, make_id)
+        self.session: HandshakeSession = HandshakeSession(dialect, agreement, self, caller, make_id)
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
-        self.last_used = time.monotonic()
-        self.uses = 0
+        self.last_used: float = time.monotonic()
+        self.uses: int = 0
         """The requests and streams that are open in this session."""
         self._quotas = quotas
         self._watch_bytes = 0

@@ -125,7 +125,7 @@ def _account(record: SessionRecord) -> str:
     return f"sessions {record.account}"
 
 
-logger = logging.getLogger("deltamcp.http")
+logger: logging.Logger = logging.getLogger("deltamcp.http")
 
 
 class StreamStart(Struct, frozen=True):
@@ -154,10 +154,10 @@ class StreamCopies:
 
     def __init__(self, replica: Replica, limits: Limits) -> None:
         self.replica = replica
-        self.places = limits.replay_events
+        self.places: int = limits.replay_events
         self._owner = f"{replica.server} stream"
         self._seconds = limits.session_idle_seconds
-        self.is_closed = False
+        self.is_closed: bool = False
         """Whether the server has closed, so that nothing more can be written."""
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -65,9 +65,9 @@ class HandshakeSession:
         make_id: Callable[[], str] | None = None,
     ) -> None:
         """`make_id` returns ids for requests to the client, where other processes send some in the same session."""
-        self.dialect = dialect
-        self.agreement = agreement
-        self.caller = caller
+        self.dialect: SessionDialect = dialect
+        self.agreement: Agreement = agreement
+        self.caller: Caller = caller
         self.watched: set[str] | None = None
         self._outlet = outlet
         self._pending: dict[RequestId, asyncio.Future[JSON]] | None = None

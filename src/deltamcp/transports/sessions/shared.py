@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from deltamcp.calls.server_items import Capabilities
+from deltamcp.calls.capabilities import Capabilities
 from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.dialects.registry import Dialects
 from deltamcp.errors import Fault
@@ -57,7 +57,7 @@ _REPLICA_LOST = Failure(
 _ID_CHARS = 32
 _RETRY_SECONDS = 1.0
 
-logger = logging.getLogger("deltamcp.http")
+logger: logging.Logger = logging.getLogger("deltamcp.http")
 
 
 class SharedSessions(SessionDirectory):

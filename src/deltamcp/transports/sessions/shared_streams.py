@@ -55,9 +55,9 @@ class ChangeStream(SubscriptionStream):
             principal: Whose session it is.
         """
         super().__init__(limits, quotas.responses, account)
-        self.id = "changes"
-        self.principal = principal
-        self.number = 0
+        self.id: str = "changes"
+        self.principal: Principal = principal
+        self.number: int = 0
         """Which of the session's streams of this kind it is; a client listens to the newest one."""
         self.position: Position = (0, 0)
         """The position of the newest event; what is not after it is not sent."""

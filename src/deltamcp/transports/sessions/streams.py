@@ -56,11 +56,11 @@ class EventStream(abc.ABC):
     __slots__ = ("_count", "ended", "follower", "id", "sent")
 
     def __init__(self, id_: str | None = None) -> None:
-        self.id = id_
-        self.ended = False
+        self.id: str | None = id_
+        self.ended: bool = False
         self.follower: StreamFollower | None = None
         self._count = 0
-        self.sent = 0
+        self.sent: int = 0
         """The number of the newest event that was sent to a follower."""
 
     def event_id(self, number: int) -> str:
@@ -151,7 +151,7 @@ class StoredStream(EventStream):
     def __init__(self, id_: str, session: "SessionStreams", copy: StreamCopy | None = None) -> None:
         super().__init__(id_)
         self._session = session
-        self.copy = copy
+        self.copy: StreamCopy | None = copy
         """The copy for other replicas, if the session has any."""
         self._events: deque[tuple[int, bytes]] | None = None
 
@@ -220,8 +220,8 @@ class SessionStreams:
         self, limits: Limits, quota: Quota, account: str, copies: StreamCopies | None = None, session: str = ""
     ) -> None:
         """Streams that respond to requests are copied to `copies`, under the id of the session, if there are any."""
-        self.limits = limits
-        self.is_closed = False
+        self.limits: Limits = limits
+        self.is_closed: bool = False
         """Whether the session has ended; a stream that opens later stores nothing."""
         self._quota = quota
         self._account = account

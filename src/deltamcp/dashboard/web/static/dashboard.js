@@ -15,6 +15,7 @@ function listen() {
     refresh(document.getElementById("calls") ? 1000 : 3000);
   });
   addEventListener("pagehide", () => events.close());
+  setInterval(() => document.visibilityState === "visible" && refresh(0), 10_000);  // durations go on, too
 }
 
 let timer = 0;
@@ -93,6 +94,12 @@ async function draw(place) {
   const day = (at) => new Date(at * 1000).toLocaleDateString("en", { month: "short", day: "numeric" });
   const step = Math.max(1, Math.ceil(times.length / Math.max(2, Math.floor(place.clientWidth / 90))));
   const short = new Intl.NumberFormat("en", { notation: "compact" });
+  const readout = place.closest("figure").querySelector(".readout");
+  const said = readout.textContent;
+  const tell = ({ cursor: { idx } }) => {
+    const [before, after, own] = idx == null ? [] : [days.before[idx], days.after[idx], days.own[idx]].map((count) => count.toLocaleString("en"));
+    readout.textContent = idx == null ? said : `${days.day[idx]}: ${before} without, ${after} with, ${own} of that for the gateway itself`;
+  };
   const half = (low, high) => Math.max(43200, (3 * 86400 - (high - low)) / 2);
   const make = () => {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
@@ -101,7 +108,8 @@ async function draw(place) {
       points: { show: times.length < 15, size: 6 },
     });
     return new uPlot({
-      width: place.clientWidth - 26, height: 220, legend: { show: false }, cursor: { y: false },
+      width: place.clientWidth - 26, height: 220, legend: { show: false }, cursor: { y: false, drag: { setScale: false } },
+      hooks: { setCursor: [tell] },
       scales: {
         x: { range: (chart, low, high) => [low - half(low, high), high + half(low, high)] },
         y: { range: (chart, low, high) => [0, Math.max(high * 1.1, 1)] },
@@ -110,8 +118,8 @@ async function draw(place) {
         { ...axis, size: 32, grid: { show: false }, splits: () => times.filter((at, place) => place % step === 0), values: (chart, marks) => marks.map(day) },
         { ...axis, size: 56, values: (chart, marks) => marks.map((mark) => short.format(mark)) },
       ],
-      series: [{}, line("without", "--now"), line("with", "--behind")],
-    }, [times, days.before, days.after], place);
+      series: [{}, line("without", "--now"), line("with", "--behind"), { label: "own", stroke: colour("--soft"), width: 1.5, dash: [4, 4], points: { show: false } }],
+    }, [times, days.before, days.after, days.own], place);
   };
   let chart = make();
   new ResizeObserver(() => chart.setSize({ width: place.clientWidth - 26, height: 220 })).observe(place);
