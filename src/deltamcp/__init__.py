@@ -71,9 +71,11 @@ if TYPE_CHECKING:
     from deltamcp.client.reply import Reply
     from deltamcp.deltas.delta import apply_delta
     from deltamcp.results.encode import decode as decode_result
+    from deltamcp.sources.openapi.settings import ApiSettings, ClientCredentials
 
 __all__ = [
     "Annotations",
+    "ApiSettings",
     "ArgumentsError",
     "Audio",
     "BlobResource",
@@ -82,6 +84,7 @@ __all__ = [
     "CallObserver",
     "CallSpans",
     "Caller",
+    "ClientCredentials",
     "ClientError",
     "Completion",
     "ConfigurationError",
@@ -147,7 +150,9 @@ __all__ = [
 
 _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        "ApiSettings": ("deltamcp.sources.openapi.settings", "ApiSettings"),
         "CallSpans": ("deltamcp.calls.call_spans", "CallSpans"),
+        "ClientCredentials": ("deltamcp.sources.openapi.settings", "ClientCredentials"),
         "DeltaClient": ("deltamcp.client.client", "DeltaClient"),
         "Introspection": ("deltamcp.auth.introspection", "Introspection"),
         "OpenAccess": ("deltamcp.auth.authenticator", "OpenAccess"),

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from deltamcp.catalog.search.fusion import Embedder
+    from deltamcp.sources.openapi.api import Api
+    from deltamcp.sources.openapi.service import ApiService
+    from deltamcp.sources.openapi.settings import ApiSettings
     from deltamcp.sources.operations_loader import OperationsFile
     from deltamcp.transports.grpc.server import GrpcServer
     from deltamcp.transports.http.server_app import ServerApp
@@ -139,6 +142,7 @@ class DeltaServer:
         self._name = name
         self._lifespan = lifespan
         self._files: list[OperationsFile] = []
+        self._services: list[ApiService] = []
         limits = limits or Limits()
         catalog = Catalog(name, page_size, disclosure, results)
         hub = ChangeHub()
@@ -268,6 +272,30 @@ class DeltaServer:
         self._files.append(file)
         self._hooks.lifespan.add_task(functools.partial(file.watch, self._replace_operations))
 
+    def add_openapi(
+        self,
+        document: "str | os.PathLike[str] | bytes | Mapping[str, JSON] | Api",
+        settings: "ApiSettings | None" = None,
+    ) -> "Api":
+        """Registers the operations of an HTTP API as tools, from its OpenAPI document.
+
+        What cannot be offered is in `Api.faults`, with its place in the document, and in the log.
+
+        Args:
+            document: A file, an `http` address, the document as JSON or YAML, or as values; or an `Api` of these.
+            settings: Where the API is, which operations are offered, and with what credentials.
+
+        Raises:
+            ConfigurationError: the document cannot be read, its API's address is not known, or a name is taken.
+        """
+        from deltamcp.sources.openapi.operation_maker import make_operations, open_api  # most servers need none
+
+        api = open_api(document, settings, os.environ)
+        service, operations = make_operations(api, os.environ, self._limits)
+        self._replace_operations([], operations)
+        self._services.append(service)
+        return api
+
     def _replace_operations(self, old_names: list[str], operations: list[Operation]) -> None:
         self.items.replace_operations(old_names, operations)
         warn_of_cut_summaries(operations)
@@ -280,6 +308,8 @@ class DeltaServer:
             state = None if self._lifespan is None else await stack.enter_async_context(self._lifespan(self))
             for file in self._files:
                 stack.push_async_callback(file.close)
+            for service in self._services:
+                stack.push_async_callback(service.close)
             for lifespan in self.items.mounted_lifespans:
                 await stack.enter_async_context(lifespan.running())
             if any(operation.promise_policy != "never" for operation in self._catalog.operations.values()):

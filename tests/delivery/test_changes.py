@@ -592,6 +592,8 @@ async def test_of_calls_at_once_only_the_first_to_end_is_told_by_changes():
         for _ in range(2):
             outcomes.append(result_meta((await peer.raw.receive())["result"])["outcome"])
         assert outcomes == ["delta", "full"]
+        again = [result_meta(await peer.result_of("get"))["outcome"] for _ in range(2)]
+        assert again == ["full", "unchanged"], "which of the two the model read last, nobody knows"
 
 
 async def test_a_result_is_found_by_its_root_as_by_its_handle():

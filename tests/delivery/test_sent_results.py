@@ -22,6 +22,7 @@ from deltamcp.delivery.sent_results import (
 )
 from deltamcp.delivery.stored_results import UNSCOPED
 from deltamcp.deltas.root import root_of
+from deltamcp.dialects.conversation import CONVERSATION_KEY
 from deltamcp.gcf import Symbol
 from deltamcp.results.encode import decode
 from deltamcp.values import Caller
@@ -29,7 +30,7 @@ from tests.support.change_reader import HANDLE, UNCHANGED, change_reader, http_c
 from tests.support.changing_server import DELTAS, STATES, ChangingValue, changing_server, shop_items, with_value_at
 from tests.support.engine_calls import call_as
 from tests.support.equality import is_same
-from tests.support.era_client import ERAS, RESULT_KEY, texts
+from tests.support.era_client import ERAS, RESULT_KEY, era_client, result_meta, texts
 from tests.support.http_server import serve_uvicorn
 from tests.support.raw_client import META, raw_client
 
@@ -424,6 +425,32 @@ async def test_a_result_that_was_cancelled_is_no_base(threaded, era):
                 reader.take(answer["result"])
         got = await reader.get()
         assert is_same(got.value, current.value), "it was told as known, and never sent"
+
+
+@pytest.mark.parametrize("name", [None, "a conversation"])
+async def test_a_reply_that_crosses_its_cancellation_is_no_base(name, era):
+    """MCP 2025-11-25, "Cancellation": the client ignores a response that comes after it has cancelled."""
+    server, _ = changing_server(shop_items(), conversation=None if name else "process")
+    meta = {**(META if era == "modern" else {}), **({CONVERSATION_KEY: name} if name else {})}
+    params = {"name": "get", "arguments": {}, "_meta": meta}
+    async with era_client(server, era) as peer:
+        outcomes = []
+        for number in range(4):
+            peer.raw.send(id=f"c{number}", method="tools/call", params=params)
+            outcomes.append(result_meta((await peer.raw.receive())["result"])["outcome"])
+            if number == 1:
+                peer.raw.send(method="notifications/cancelled", params={"requestId": "c1"})
+                await peer.ask("tools/list")
+        assert outcomes == ["full", "unchanged", "full", "unchanged"]
+
+
+async def test_a_reply_in_a_session_over_http_that_crosses_its_cancellation_is_no_base():
+    server, _ = changing_server(shop_items())
+    async with http_change_readers(server) as join:
+        reader = await join("handshake")
+        assert [(await reader.get()).outcome for _ in range(2)] == ["full", "unchanged"]
+        await reader.peer.cancel(reader.peer.ids)
+        assert [(await reader.get()).outcome for _ in range(2)] == ["full", "unchanged"]
 
 
 def test_conversations_whose_results_have_expired_go_when_others_begin(monkeypatch):

@@ -153,6 +153,10 @@ class HttpEraClient(EraClient):
         self.session = {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
         await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"}, self.session)
 
+    async def cancel(self, id_: int) -> None:
+        note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id_}}
+        await self._post(note, self.session)
+
     async def ask(self, method: str, meta: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
         self.ids += 1
         said = {**(META if self.era == "modern" else {}), **(meta or {})}

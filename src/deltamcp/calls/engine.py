@@ -6,6 +6,7 @@ same dialect writes that. The engine only dispatches: one module of this package
 a failure with an id under which the server's log has the traceback; clients see nothing else of it.
 """
 
+import asyncio
 import contextlib
 import functools
 import hashlib
@@ -37,6 +38,7 @@ from deltamcp.delivery.delivery import Delivery, HeldResults
 from deltamcp.delivery.delta_mcp_delivery import DeltaMcpDelivery
 from deltamcp.delivery.learned_shapes import LearnedShapes
 from deltamcp.delivery.mcp_delivery import McpDelivery, McpLiteDelivery
+from deltamcp.delivery.sent_results import RecentReplies
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.dialects import tasks
 from deltamcp.dialects.registry import Dialects
@@ -130,7 +132,8 @@ class Engine:
         stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
         self.stored_results: StoredResults = stored
         continuation = Continuation(stored, computations)
-        changes = ChangeDelivery(stored, continuation, computations)
+        changes = self._changes = ChangeDelivery(stored, continuation, computations)
+        self._recent_replies = RecentReplies()
         self.learned_shapes: LearnedShapes = LearnedShapes(computations)
         held = HeldResults()
         deliveries: dict[ResultShape, Delivery] = {
@@ -239,8 +242,32 @@ class Engine:
     ) -> Coroutine[Any, Any, Outcome]:
         """Returns a coroutine that performs an ask; transports themselves serve sessions and subscriptions."""
         if self.catalog.prepare is not None:
-            return self._perform_prepared(self.catalog.prepare, ask, terms, channel, request_id)
-        return self._perform(ask, terms, channel, request_id)
+            performing = self._perform_prepared(self.catalog.prepare, ask, terms, channel, request_id)
+        else:
+            performing = self._perform(ask, terms, channel, request_id)
+        return (
+            self._perform_remembered(performing, terms.caller, request_id) if terms.caller.is_remembered else performing
+        )
+
+    async def _perform_remembered(
+        self, performing: Coroutine[Any, Any, Outcome], caller: Caller, request_id: RequestId
+    ) -> Outcome:
+        """Performs an ask in a known conversation, whose next replies may refer to this one if the client gets it."""
+        self._recent_replies.add(caller, request_id)
+        try:
+            return await performing
+        except asyncio.CancelledError:
+            await self._changes.forget(caller)
+            raise
+
+    async def withdraw_reply(self, caller: Caller, request_id: RequestId) -> None:
+        """Handles that the client of a connection cancelled a request: it ignores a reply that was on its way.
+
+        What the request's conversation was sent no longer counts as known to its model.
+        """
+        caller = self._recent_replies.pop(caller, request_id)
+        if caller.is_remembered:
+            await self._changes.forget(caller)
 
     async def _perform_prepared(
         self,

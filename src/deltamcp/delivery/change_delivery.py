@@ -66,6 +66,8 @@ class _Pending(NamedTuple):
     before: SentBefore | None
     told: frozenset[str]
     """The words on forms of results that the conversation was told."""
+    is_overtaken: bool
+    """Whether the server replied to the same call while this one ran, so that the model reads the two in any order."""
 
     def is_cheaper(self, text: str, share: float, work: Work) -> bool:
         """Whether a text costs less than a share of the whole result, and fits the budget."""
@@ -102,12 +104,17 @@ class ChangeDelivery:
 
     async def accept_since(self, since: str | None, caller: Caller) -> None:
         """Forgets what the server has sent to the caller, if the caller sends a reset because it lost everything."""
-        if since in ("", RESET):
-            self._continuation.told.forget(caller)
         if since == RESET:
-            await self._sent.reset(CallKey(caller, "", UNSCOPED))
-            if caller.moves:
-                await self._shared_replies.reset(caller)
+            await self.forget(caller)
+        elif since == "":
+            self._continuation.told.forget(caller)
+
+    async def forget(self, caller: Caller) -> None:
+        """Forgets what the server has sent in a conversation, whose client may not have received it."""
+        self._continuation.told.forget(caller)
+        await self._sent.reset(CallKey(caller, "", UNSCOPED))
+        if caller.moves:
+            await self._shared_replies.reset(caller)
 
     async def deliver(self, source: ResultData, policy: ResolvedPolicy, call: CallKey, since: float) -> ToolResult:
         """Returns the cheapest reply to a call, which started at `since` by the monotonic clock."""
@@ -132,8 +139,10 @@ class ChangeDelivery:
         since: float,
     ) -> ToolResult:
         before = await self._sent_before(result, policy, call)
-        pending = _Pending(call, policy, source, shown, result, before, self._continuation.told.of(call.caller))
-        base = await self._find_base(pending, since)
+        overtaken = call.caller.is_remembered and await self._is_overtaken(call, since)
+        told = self._continuation.told.of(call.caller)
+        pending = _Pending(call, policy, source, shown, result, before, told, overtaken)
+        base = await self._find_base(pending)
         if base is None:
             return await self._sent_by_another_call(pending) or await self._reply_whole(pending)
         if isinstance(base, str):
@@ -214,24 +223,23 @@ class ChangeDelivery:
         }
         return SentBefore(rows, self._sent.sent_symbols(call), policy.dedup == "deltas", places)
 
-    async def _find_base(self, pending: _Pending, began: float) -> _Base | str | None:
+    async def _find_base(self, pending: _Pending) -> _Base | str | None:
         """Returns what the reply may give the changes of: the result that the caller names, or was last sent.
 
-        It returns a sentence if the caller names one that cannot be a base, and None where there is none. `began` is
-        when the call did: to what was sent since then its client may not have listened.
+        It returns a sentence if the caller names one that cannot be a base, and None where there is none.
         """
         policy, call = pending.policy, pending.call
         if policy.deltas is False:
             return None
         if policy.since is not None:
             return await self._named_base(pending, policy.since) if policy.since not in ("", RESET) else None
-        if not call.caller.is_remembered or await self._is_overtaken(call, began):
+        if not call.caller.is_remembered or pending.is_overtaken:
             return None
         sent = await self._last_sent(call)
-        found = (
-            None if sent is None else await self._stored.find_by_root(ResultRoot(sent.root, call.digest), call.caller)
-        )
-        return None if sent is None or found is None else _Base(sent, *found)
+        if sent is None or not sent.root:
+            return None
+        found = await self._stored.find_by_root(ResultRoot(sent.root, call.digest), call.caller)
+        return None if found is None else _Base(sent, *found)
 
     async def _named_base(self, pending: _Pending, since: str) -> _Base | str:
         call, name = pending.call, since.strip()
@@ -277,7 +285,7 @@ class ChangeDelivery:
         text = pending.result.unchanged_text(path, sent.root, pending.policy, elsewhere)
         if not await self._compute(pending.call, lambda work: pending.is_cheaper(text, 1.0, work)):
             return None
-        await self._record_reply(pending.call, sent)
+        await self._record_reply(pending, sent)
         return _reply(text, "unchanged", (sent.root, sent.root), handle)
 
     async def _reply_delta(self, pending: _Pending, sent: LastSent, base: StoredResult) -> ToolResult | None:
@@ -388,18 +396,20 @@ class ChangeDelivery:
             return await self._shared_replies.is_overtaken(call, began)
         return self._sent.is_overtaken(call, began)
 
-    async def _record_reply(self, call: CallKey, result: LastSent) -> None:
-        if call.caller.moves:
-            await self._shared_replies.record(call, result)
+    async def _record_reply(self, pending: _Pending, result: LastSent) -> None:
+        if pending.is_overtaken:
+            result = LastSent("")  # "changed" would not say since which of the two
+        if pending.call.caller.moves:
+            await self._shared_replies.record(pending.call, result)
         else:
-            self._sent.record(call, result)
+            self._sent.record(pending.call, result)
 
     async def _record(
         self, pending: _Pending, handle: Handle, deltas: int, text: ChangeText, is_part: bool = False
     ) -> None:
         """Records a reply. Later results may refer only to rows that the caller was shown."""
         root = pending.result.root
-        await self._record_reply(pending.call, LastSent(root, deltas, is_part))
+        await self._record_reply(pending, LastSent(root, deltas, is_part))
         if pending.before is None:
             return
         if text.session is not None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from deltamcp.delivery.stored_results import ResultOrigin, StoredResults
 from deltamcp.deltas.root import ALGORITHM, root_of
 from deltamcp.results.changes import MAX_REMEMBERED_ROWS
-from deltamcp.values import JSON, Caller
+from deltamcp.values import JSON, Caller, RequestId
 
 if TYPE_CHECKING:
     from deltamcp.gcf import Session
@@ -32,6 +32,10 @@ _CONVERSATION_BYTES, _REPLY_BYTES, _ROW_BYTES = 2_000, 500, 400
 """About how much memory a conversation, the record of a reply and that of a row take."""
 _MAX_TOLD_CONVERSATIONS = 4_000
 """Conversations of which it is known what words they were told: 300 bytes each, as there are few words."""
+
+
+_MAX_RECENT_REPLIES = 2_000
+"""Replies whose cancellation may still come; one that comes late crosses its reply on the way."""
 
 
 class CallKey(NamedTuple):
@@ -67,6 +71,7 @@ class LastSent(Struct, frozen=True):
     """The result that the server last sent to a caller for a call."""
 
     root: str
+    """Empty where the caller reads several at once, so that none is the last."""
     deltas: int = 0
     """The number of deltas since the result was sent whole."""
     is_part: bool = False
@@ -181,7 +186,7 @@ class SentResults:
         return self._locks.setdefault(call.conversation, asyncio.Lock())
 
     async def reset(self, call: CallKey) -> None:
-        """Forgets what the caller was sent, because the caller has lost it."""
+        """Forgets what the caller was sent, because the caller has lost it, or may not have received all of it."""
         if not call.caller.stays:
             return
         async with self.lock(call):
@@ -270,6 +275,23 @@ class SentResults:
         self._account_bytes[account] += size
         if not self._account_bytes[account]:
             del self._account_bytes[account]
+
+
+class RecentReplies:
+    """Whom the last replies in known conversations were for, by connection and request id. It is bounded."""
+
+    def __init__(self) -> None:
+        self._callers: OrderedDict[tuple[str, RequestId], Caller] = OrderedDict()
+
+    def add(self, caller: Caller, request: RequestId) -> None:
+        if caller.connection is not None and caller.is_remembered:
+            self._callers[caller.connection, request] = caller
+            if len(self._callers) > _MAX_RECENT_REPLIES:
+                self._callers.popitem(last=False)
+
+    def pop(self, caller: Caller, request: RequestId) -> Caller:
+        """Returns the caller of a request, once; the caller of the connection if the request is long ago."""
+        return self._callers.pop((caller.connection or "", request), caller)
 
 
 class ToldWords:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from deltamcp.catalog.operations_file.document import PLACEHOLDER, HttpHandler, ParameterPlace, ServiceEntry
 from deltamcp.errors import ConfigurationError, ToolError, UpstreamError
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import httpx2
 
 
+JSON_TYPE = re.compile(r"application/json|.+\+json|text/json")
+FORM_TYPE = "application/x-www-form-urlencoded"
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _COOKIE_UNSAFE = re.compile(r'[\x00-\x20",;\\\x7f]')
 
@@ -35,16 +37,27 @@ _COOKIE_UNSAFE = re.compile(r'[\x00-\x20",;\\\x7f]')
 class RequestDraft(Struct, frozen=True):
     """A request without its host."""
 
+    method: str
     path: str
-    query: str
-    headers: dict[str, str]
-    """Values by name in lower case."""
-    json: JSON | UnsetType
-    form: str | None
+    """Begins with `/`, or is empty."""
+    query: str = ""
+    headers: dict[str, str] = {}
+    """Values by name in lower case; that of `content-type` is of the body."""
+    body: bytes | None = None
+
+    @property
+    def label(self) -> str:
+        """What messages call the request."""
+        return f"{self.method} {self.path[:_MAX_SHOWN_PATH]}"
 
 
-def draft_request(handler: HttpHandler, arguments: dict[str, JSON]) -> RequestDraft:
+def draft_request(
+    handler: HttpHandler, arguments: dict[str, JSON], content_type: str = "application/json"
+) -> RequestDraft:
     """Drafts the request for an operation's arguments.
+
+    Args:
+        content_type: The type of a body that is no form, unless a parameter has the header.
 
     Raises:
         ToolError: an argument is missing, or its place in the request does not allow its value.
@@ -58,17 +71,31 @@ def draft_request(handler: HttpHandler, arguments: dict[str, JSON]) -> RequestDr
     )
     if cookies:
         headers["cookie"] = cookies
-    body = {place.name: value for place, value in placed if place.location == "body"}
-    form = _encode_pairs(_arguments_in("form", placed))
     return RequestDraft(
+        method=handler.method,
         path="/".join(_fill_segment(segment, in_path) for segment in template.split("/")),
         query="&".join(
             part for part in (_fill_template(fixed, in_path), _encode_pairs(_arguments_in("query", placed))) if part
         ),
         headers=headers,
-        json=body.get("*", body) if body else UNSET,
-        form=form or None,
+        body=_encode_body(placed, headers, content_type),
     )
+
+
+def _encode_body(placed: list[tuple[ParameterPlace, JSON]], headers: dict[str, str], content_type: str) -> bytes | None:
+    """Returns the body, and adds its type to the headers."""
+    form = _encode_pairs(_arguments_in("form", placed))
+    if form:
+        headers.setdefault("content-type", FORM_TYPE)
+        return form.encode()
+    members = {place.name: value for place, value in placed if place.location == "body"}
+    if not members:
+        return None
+    value = members.get("*", members)
+    given_type = headers.setdefault("content-type", content_type)
+    if isinstance(value, str) and not JSON_TYPE.fullmatch(media_type(given_type)):
+        return value.encode()
+    return jsonrpc.encode(value)
 
 
 def _arguments_in(location: str, placed: Iterable[tuple[ParameterPlace, JSON]]) -> list[tuple[ParameterPlace, JSON]]:
@@ -165,7 +192,6 @@ _MAX_ERROR_CHARS = 500
 _MAX_SHOWN_PATH = 200
 _MAX_REDIRECTS = 5
 _IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-_JSON_TYPE = re.compile(r"application/json|.+\+json|text/json")
 _TEXT_TYPE = re.compile(r"text/.*|.+\+(xml|yaml)|application/(xml|javascript|yaml|x-yaml|toml|x-ndjson|jsonl|sql)")
 ACCEPTED_ENCODINGS = "gzip, deflate"
 _PIECE_BYTES = 64 * 1024
@@ -184,12 +210,18 @@ class HttpService:
     """Calls one service through a pool of connections, which opens with the first call."""
 
     def __init__(
-        self, service: ServiceEntry, environment: Mapping[str, str], computations: Computations, limits: Limits
+        self,
+        service: ServiceEntry,
+        environment: Mapping[str, str],
+        computations: Computations,
+        limits: Limits,
+        secrets: Iterable[str] = (),
     ) -> None:
         """
         Args:
             computations: Decodes large responses.
             limits: Bounds the values of JSON in a response.
+            secrets: Further texts that no result and no message may have.
 
         Raises:
             ConfigurationError: a variable is not set, or its value cannot be used.
@@ -208,7 +240,12 @@ class HttpService:
                 raise ConfigurationError(f"The header {name} gets a value with line breaks; correct its variable.")
         values = variable_values([service.base_url, *service.headers.values()], environment)
         self._secrets = Secrets(
-            [*variable_secrets(values), *address_secrets(f"{base}?{self._query}"), *named_secrets(self._headers)]
+            [
+                *secrets,
+                *variable_secrets(values),
+                *address_secrets(f"{base}?{self._query}"),
+                *named_secrets(self._headers),
+            ]
         )
         self._computations = computations
         self._limits = limits
@@ -216,6 +253,11 @@ class HttpService:
         self._client: httpx2.AsyncClient | None = None
 
     async def call(self, handler: HttpHandler, arguments: dict[str, JSON]) -> Any:
+        """Sends the request of an operation of an operations file, as `perform` does."""
+        content_type = self._headers.get("content-type", "application/json")
+        return await self.perform(draft_request(handler, arguments, content_type))
+
+    async def perform(self, draft: RequestDraft) -> Any:
         """Sends a request and returns the response: JSON as Python values, text as text, other types as content.
 
         An empty response returns None.
@@ -225,10 +267,9 @@ class HttpService:
         """
         import httpx2  # 60 ms to import, needed only by operations of HTTP services
 
-        draft = draft_request(handler, arguments)
-        name = f"{handler.method} {draft.path[:_MAX_SHOWN_PATH]}"
+        name = draft.label
         try:
-            request = self._build_request(handler.method, draft)
+            request = self._build_request(draft)
         except httpx2.InvalidURL:
             raise ToolError(f"{name} cannot have an address with these arguments; send shorter ones.") from None
         try:
@@ -262,24 +303,16 @@ class HttpService:
             self._client = quiet_client(timeout=self._timeout_seconds, cookies=jar, headers=headers)
         return self._client
 
-    def _build_request(self, method: str, draft: RequestDraft) -> "httpx2.Request":
+    def _build_request(self, draft: RequestDraft) -> "httpx2.Request":
         query = "&".join(part for part in (self._query, draft.query) if part)
         headers = self._headers | draft.headers
         if "cookie" in self._headers and "cookie" in draft.headers:
             headers["cookie"] = f"{self._headers['cookie']}; {draft.headers['cookie']}"
-        content = None
-        if draft.form is not None:
-            content = draft.form.encode()
-            headers.setdefault("content-type", "application/x-www-form-urlencoded")
-        elif draft.json is not UNSET:
-            content_type = headers.setdefault("content-type", "application/json")
-            as_text = isinstance(draft.json, str) and not _JSON_TYPE.fullmatch(_media_type(content_type))
-            content = draft.json.encode() if as_text else jsonrpc.encode(draft.json)
         return self._open_client().build_request(
-            method,
+            draft.method,
             f"{self._base}{draft.path}{'?' if query else ''}{query}",
             headers=[(key.encode(), text.encode()) for key, text in headers.items()],
-            content=content,
+            content=draft.body,
         )
 
     async def _exchange(self, request: "httpx2.Request", name: str, path: str) -> Any:
@@ -344,25 +377,26 @@ def _decode_body(body: bytes, response: "httpx2.Response", path: str, limits: Li
     work.scan(len(body))
     if not body:
         return None
-    media_type = _media_type(response.headers.get("content-type", ""))
-    if _JSON_TYPE.fullmatch(media_type):
+    kind = media_type(response.headers.get("content-type", ""))
+    if JSON_TYPE.fullmatch(kind):
         # A result may have more values than a request of a caller, because it is decoded in chunks.
         check_json(body, msgspec.structs.replace(limits, values=MAX_VALUES))
         try:
             return decode_counted(body, work)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _decode_text(body, response)
-    if _TEXT_TYPE.fullmatch(media_type) or (not media_type and _is_utf8(body)):
+    if _TEXT_TYPE.fullmatch(kind) or (not kind and _is_utf8(body)):
         return _decode_text(body, response)
-    if media_type.startswith("image/"):
-        return Image(body, media_type)
-    if media_type.startswith("audio/"):
-        return Audio(body, media_type)
+    if kind.startswith("image/"):
+        return Image(body, kind)
+    if kind.startswith("audio/"):
+        return Audio(body, kind)
     # The service's address may contain secrets, so the URI has only the path.
-    return EmbeddedResource(BlobResource(f"response:{path}", body, media_type or None))
+    return EmbeddedResource(BlobResource(f"response:{path}", body, kind or None))
 
 
-def _media_type(header: str) -> str:
+def media_type(header: str) -> str:
+    """Returns the media type of a `Content-Type` header, in lower case and without parameters."""
     return header.partition(";")[0].strip().lower()
 
 

@@ -2,7 +2,8 @@
 
 import abc
 import asyncio
-from collections.abc import Awaitable, Hashable
+import functools
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
 from deltamcp.calls.engine import Engine
@@ -32,6 +33,9 @@ class WatchedChannel(Channel, abc.ABC):
     result of a function may wait for longer than the function took.
     """
 
+    withdraw: Callable[[], Awaitable[None]] | None = None
+    """Tells the engine that the client does not get what came of the call; only where later replies would refer to it.
+    """
     departed: bool = False
     """Whether the call was cancelled because the client disconnected."""
     _task: asyncio.Task[Any] | None = None
@@ -217,6 +221,8 @@ class CallsInFlight:
         if not self._quota.take(account):
             return TOO_MANY_CALLS
         terms, ask = understood
+        if terms.caller.is_remembered:
+            reply.withdraw = functools.partial(self._engine.withdraw_reply, terms.caller, id_)
         assert not isinstance(ask, (Listen, SetLevel, Watch)), "a transport serves these itself"
         try:
             return await run_with_hook(self._engine.perform(ask, terms, reply, id_), reply)
@@ -243,6 +249,8 @@ async def serve(reply: WatchedChannel, performing: Awaitable[Outcome | None], wr
     exchange = reply.exchange
     if len(answer.body) > PIECE_BYTES and not exchange.hold_response(len(answer.body)):
         answer = write(UNREAD)
+        if reply.withdraw is not None:
+            await reply.withdraw()
     if exchange.held:
         exchange.release_body()
     await reply.finish(answer)

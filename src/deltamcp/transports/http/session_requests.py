@@ -112,7 +112,10 @@ class SessionRequests:
         if message.method == "notifications/initialized":
             self._sessions.start_listening(opened)
         elif message.method == "notifications/cancelled":
-            return await self._sessions.cancel(opened, cancelled_id(message, self._engine.limits))
+            id_ = cancelled_id(message, self._engine.limits)
+            if id_ is not None:
+                await self._engine.withdraw_reply(opened.session.caller, id_)
+            return await self._sessions.cancel(opened, id_)
         return None
 
     def _reply(

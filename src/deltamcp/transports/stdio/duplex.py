@@ -97,6 +97,7 @@ class Duplex:
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
         """The requests in progress, by their ids."""
         self._listening: set[asyncio.Task[Any]] = set()
+        self._withdrawals: set[asyncio.Task[None]] = set()
         self._held_bytes = 0
         self._draining = False
 
@@ -331,7 +332,12 @@ class Duplex:
 
     def _receive_notification(self, notification: Notification) -> None:
         if notification.method == "notifications/cancelled":
-            cancel_request(self.in_flight, cancelled_id(notification, self._engine.limits))
+            id_ = cancelled_id(notification, self._engine.limits)
+            cancel_request(self.in_flight, id_)
+            if id_ is not None:
+                withdrawal = asyncio.get_running_loop().create_task(self._engine.withdraw_reply(self.caller, id_))
+                self._withdrawals.add(withdrawal)
+                withdrawal.add_done_callback(self._withdrawals.discard)
         elif notification.method == "notifications/initialized" and self._session is not None:
             self._engine.hub.subscribe(self._session)
             if self._local_session is not None and "roots" in self._session.agreement.capabilities:

@@ -1,0 +1,321 @@
+"""`Api`: a document with what its user has set, as operations with names, definitions and requests."""
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from deltamcp.catalog.text.clean_text import clean
+from deltamcp.errors import ConfigurationError
+from deltamcp.sources.http import RequestDraft
+from deltamcp.sources.openapi.arguments import ArgumentPlan, plan_arguments
+from deltamcp.sources.openapi.body import ReadFile
+from deltamcp.sources.openapi.document import Found, OpenApiDocument, ReferenceFaultError
+from deltamcp.sources.openapi.names import LockedName, choose_names, segment
+from deltamcp.sources.openapi.operations import (
+    ApiFault,
+    DocumentOperation,
+    OperationFaultError,
+    find_inputs,
+    find_operations,
+)
+from deltamcp.sources.openapi.request import draft_api_request
+from deltamcp.sources.openapi.schema import Schemas
+from deltamcp.sources.openapi.security import Requirement, SecurityScheme, read_requirements, read_schemes
+from deltamcp.sources.openapi.servers import choose_server, document_servers, operation_servers, server_url
+from deltamcp.sources.openapi.settings import ApiSettings, OperationPattern, any_matches
+from deltamcp.values import JSON
+from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
+
+_MAX_DEFINITION_VALUES = 2_000
+"""The values in the definitions of one operation's arguments; a pod of Kubernetes has some 1,500."""
+_MAX_DEFINITIONS_VALUES = 2_000_000
+"""The same of all operations, so that 5,000 have 400 each."""
+_HINTS: Mapping[str, dict[str, JSON]] = {
+    "GET": {"readOnlyHint": True},
+    "HEAD": {"readOnlyHint": True},
+    "QUERY": {"readOnlyHint": True},
+    "OPTIONS": {"readOnlyHint": True},
+    "TRACE": {"readOnlyHint": True},
+    "PUT": {"idempotentHint": True},
+    "DELETE": {"destructiveHint": True, "idempotentHint": True},
+}
+"""What methods mean for MCP: RFC 9110, 9.2, and for QUERY its own specification, 2."""
+
+
+class ApiOperation:
+    """An operation of an API. What its arguments are is found out when it is first asked for."""
+
+    def __init__(self, api: "Api", found: DocumentOperation, named: LockedName) -> None:
+        self._api = api
+        self.found = found
+        self.name = named.name
+        self.id = named.id
+        """The category and the action, joined by a dot; the name if it has no category."""
+
+    @property
+    def method(self) -> str:
+        return self.found.method
+
+    @property
+    def path(self) -> str:
+        return self.found.path
+
+    @property
+    def place(self) -> str:
+        """Where the operation is in the document."""
+        return self.found.place
+
+    @property
+    def tags(self) -> list[str]:
+        return self.found.tags
+
+    @property
+    def category(self) -> str:
+        """A part of an id; empty if the operation has none."""
+        return self.id.rpartition(".")[0]
+
+    @property
+    def action(self) -> str:
+        return self.id.rpartition(".")[2]
+
+    @property
+    def summary(self) -> str:
+        """One line; empty if the document has none."""
+        return " ".join(clean(self.found.text("summary")).split())
+
+    @property
+    def description(self) -> str:
+        """The summary and the description, or else the method and the path."""
+        summary, text = self.summary, clean(self.found.text("description")).strip()
+        if summary and not text.startswith(summary.rstrip(".")):
+            text = f"{summary}\n\n{text}" if text else summary
+        prefix = "(Deprecated) " if self.found.is_deprecated else ""
+        return f"{prefix}{text or f'{self.method} {self.path}'}"
+
+    @functools.cached_property
+    def annotations(self) -> dict[str, JSON]:
+        """MCP's hints: those of the method, unless the user has set others."""
+        hints = dict(_HINTS.get(self.method, {}))
+        for pattern, chosen in self._api.hints:
+            if pattern.matches(self.found, self.name, self.id):
+                hints.update(chosen)
+        return hints
+
+    @functools.cached_property
+    def plan(self) -> ArgumentPlan:
+        """Where the arguments go.
+
+        Raises:
+            OperationFaultError: an argument cannot be sent.
+            ReferenceFaultError: a reference leads nowhere.
+        """
+        document = self._api.document
+        parameters, body = find_inputs(document, self.found)
+        carried = self._api.carried_parameters
+        parameters = [one for one in parameters if (one.location, one.name.lower()) not in carried]
+        reads_files = bool(self._api.settings.file_folders)
+        return plan_arguments(document, self._api.request_schemas, parameters, body, reads_files)
+
+    @property
+    def input_schema(self) -> dict[str, JSON]:
+        """The schema of the arguments, of JSON Schema 2020-12."""
+        plan = self.plan
+        if not plan.definitions:
+            return plan.schema
+        definitions = self._api.request_schemas.definitions(plan.definitions, self._api.definition_values)
+        return {**plan.schema, "$defs": definitions}
+
+    def draft(self, arguments: Mapping[str, JSON], read_file: ReadFile) -> RequestDraft:
+        """Drafts the request, without what its security needs.
+
+        Raises:
+            ToolError: an argument is missing, or its place in the request does not allow its value.
+        """
+        return draft_api_request(self.method, self.path, self.plan, arguments, read_file)
+
+    @functools.cached_property
+    def requirements(self) -> list[Requirement]:
+        """The alternatives of security schemes that a request needs; none if it needs nothing."""
+        return read_requirements(self.found.value, self._api.document)
+
+    @functools.cached_property
+    def base_url(self) -> str:
+        """Where the request goes, without its path."""
+        return self._api.base_url_of(self.found)
+
+    def response(self, status: int) -> Found | None:
+        """Returns the Response Object for a status, `default` among them; None if the document has none."""
+        responses = self.found.value.get("responses")
+        if not isinstance(responses, dict):
+            return None
+        keys = (str(status), f"{status // 100}XX", f"{status // 100}xx", "default")
+        value = next((responses[key] for key in keys if key in responses), None)
+        try:
+            found = self._api.document.follow(value, self.found.base)
+        except ReferenceFaultError:
+            return None
+        return found if isinstance(found.value, dict) else None
+
+
+class Api:
+    """An API: the operations of a document that its user wants, and what is wrong with the others."""
+
+    def __init__(
+        self,
+        document: OpenApiDocument,
+        settings: ApiSettings | None = None,
+        locked: Mapping[str, LockedName] | None = None,
+    ) -> None:
+        """
+        Args:
+            locked: `locked_names` of earlier documents of this API, whose operations keep their names.
+
+        Raises:
+            ConfigurationError: a setting cannot be used.
+        """
+        self.document = document
+        self.settings = settings or ApiSettings()
+        self.faults: list[ApiFault] = []
+        """The parts of the document that are left out, with their places."""
+        self.left_out = 0
+        """The operations that the user does not want: deprecated, denied, or not allowed."""
+        self.hints = [(OperationPattern(text), chosen) for text, chosen in self.settings.annotations.items()]
+        self.request_schemas = Schemas(document)
+        self.response_schemas = Schemas(document, is_request=False)
+        self.schemes = read_schemes(document)
+        self._locked = dict(locked or {})
+        self.operations: list[ApiOperation] = [*self._make_operations()]
+        share = _MAX_DEFINITIONS_VALUES // max(1, len(self.operations))
+        # A power of two, so that one more operation does not change the definitions of all.
+        self.definition_values = min(_MAX_DEFINITION_VALUES, 1 << max(6, share.bit_length() - 1))
+
+    def _make_operations(self) -> Iterator[ApiOperation]:
+        found: list[DocumentOperation] = []
+        for one in find_operations(self.document):
+            if isinstance(one, ApiFault):
+                self.faults.append(one)
+            else:
+                found.append(one)
+        names = choose_names([one.unnamed for one in found], self._locked)
+        self._locked |= {one.unnamed.key: named for one, named in zip(found, names, strict=True)}
+        allow = [OperationPattern(text) for text in self.settings.allow]
+        deny = [OperationPattern(text) for text in self.settings.deny]
+        for one, named in zip(found, names, strict=True):
+            is_denied = any_matches(deny, one, named.name, named.id)
+            is_allowed = not allow or any_matches(allow, one, named.name, named.id)
+            if is_denied or not is_allowed or (one.is_deprecated and not self.settings.include_deprecated):
+                self.left_out += 1
+                continue
+            operation = ApiOperation(self, one, named)
+            try:
+                operation.plan  # noqa: B018 - what is wrong with it is found now
+            except (OperationFaultError, ReferenceFaultError, RecursionError) as error:
+                problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+                self.faults.append(ApiFault(one.place, problem))
+                continue
+            yield operation
+
+    @property
+    def title(self) -> str:
+        return clean(self.document.title)
+
+    @property
+    def version(self) -> str:
+        """The version of the API."""
+        return self.document.api_version
+
+    @property
+    def description(self) -> str:
+        return clean(self.document.description)
+
+    @functools.cached_property
+    def category_descriptions(self) -> dict[str, str]:
+        """What the document says of its tags, by category."""
+        tags = self.document.content.get("tags")
+        return {
+            segment(tag["name"]): clean(tag["description"]).strip()
+            for tag in (tags if isinstance(tags, list) else ())
+            if isinstance(tag, dict) and isinstance(tag.get("name"), str) and isinstance(tag.get("description"), str)
+        }
+
+    @property
+    def locked_names(self) -> dict[str, LockedName]:
+        """The names of all operations that there are or were, to be kept for the next version of the document."""
+        return self._locked
+
+    @functools.cached_property
+    def base_url(self) -> str:
+        """Where the API is.
+
+        Raises:
+            ConfigurationError: the document does not say so, and neither does the user.
+        """
+        return self._chosen_url(document_servers(self.document), self.settings.server)
+
+    def base_url_of(self, found: DocumentOperation) -> str:
+        """Returns where an operation is, which may have servers of its own; a user's `base_url` replaces those, too.
+
+        Raises:
+            ConfigurationError: as `base_url`.
+        """
+        own = operation_servers(self.document, found)
+        return self._chosen_url(own, None) if own and self.settings.base_url is None else self.base_url
+
+    def _chosen_url(self, servers: Sequence[Mapping[str, Any]], choice: str | int | None) -> str:
+        if self.settings.base_url is not None:
+            return self.settings.base_url
+        url = server_url(choose_server(servers, choice), self.settings.variables, self.document.address)
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise ConfigurationError("The document does not say where the API is; set base_url.")
+        return url
+
+    @functools.cached_property
+    def named_hosts(self) -> frozenset[str]:
+        """The hosts that the user named, which may be private: of `base_url`, `hosts`, and the document's address."""
+        urls = (self.settings.base_url or "", self.document.address)
+        found = {host for url in urls if (host := _host(url))}
+        return frozenset(found | {host.lower() for host in self.settings.hosts})
+
+    @functools.cached_property
+    def hosts(self) -> list[str]:
+        """All hosts that requests may go to, in order."""
+        found = dict.fromkeys(_host(url) for url in self._all_urls())
+        return [host for host in found if host]
+
+    def _all_urls(self) -> Iterator[str]:
+        holders = [document_servers(self.document)]
+        holders += [operation_servers(self.document, operation.found) for operation in self.operations]
+        if self.settings.base_url is not None:
+            yield self.settings.base_url
+            return
+        for servers in holders:
+            for server in servers:
+                try:
+                    yield server_url(server, self.settings.variables, self.document.address)
+                except ConfigurationError:
+                    continue
+
+    @functools.cached_property
+    def carried_parameters(self) -> frozenset[tuple[str, str]]:
+        """The places and names of what security schemes add to requests; no model is asked for those."""
+        schemes = (one for one in self.schemes.values() if one.kind == "apiKey")
+        return frozenset((one.place, one.parameter.lower()) for one in schemes)
+
+    @functools.cached_property
+    def security_digest(self) -> str:
+        """Differs where requests or credentials would go elsewhere: what a user approves with the document."""
+        schemes = [_scheme_row(one) for one in self.schemes.values()]
+        return sha256_digest(encode_canonical({"hosts": [*self.hosts], "schemes": schemes}))
+
+
+def _scheme_row(scheme: SecurityScheme) -> JSON:
+    return [scheme.name, scheme.kind, scheme.place, scheme.parameter, scheme.prefix, scheme.token_url]
+
+
+def _host(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        return (parts.hostname or "").lower() if parts.scheme in ("http", "https") else ""
+    except ValueError:
+        return ""
