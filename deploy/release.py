@@ -10,12 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 INTERPRETERS = ("python3.11", "python3.12", "python3.13")
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 MAX_WHEEL_BYTES = 3_000_000
 MAX_INSTALLED_BYTES = 130_000_000
 """Of what pip unpacks, without the byte code that it compiles and without itself."""
@@ -76,6 +78,8 @@ def try_wheel(wheel: Path, interpreter: str) -> bool:
             run("delta-mcp", "new", kind, f"my-{kind}", folder=Path(place), environment=environment)
             run("python", f"test_{kind}.py", folder=Path(place, f"my-{kind}"), environment=environment)
         if interpreter == INTERPRETERS[0]:
+            # The types of modules for an extra are those of its packages.
+            run(str(home / "bin" / "pip"), "install", "--quiet", f"{wheel}[{','.join(EXTRAS)}]")
             pyright = str(Path(sys.executable).with_name("pyright"))
             run(pyright, "--verifytypes", "deltamcp", "--ignoreexternal", folder=Path(place), environment=environment)
     return True

@@ -62,6 +62,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "docs/grpc.md",
         "docs/delta-mcp.md",
         "docs/protocol-extensions.md",
+        "docs/formats.md",
         "docs/mcp-lite-requirements.md",
     ),
     "Coming from": ("docs/coming-from-typescript.md",),

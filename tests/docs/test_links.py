@@ -29,6 +29,7 @@ READERS_OWN = {
     "tracker.py",
     "circle.py",
     "notes/server.py",
+    "notes/test_server.py",
     "tools/notes.py",
     ".venv/bin/",
     "io.github.delta-mcp/",
