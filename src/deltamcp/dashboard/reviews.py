@@ -20,6 +20,7 @@ NOUNS = {
     "resources": "resource",
     "templates": "template",
     "instructions": "text",
+    "requests": "API",
 }
 """What a definition is called, by the list that has it."""
 

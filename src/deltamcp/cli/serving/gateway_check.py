@@ -14,7 +14,9 @@ from deltamcp.cli.terminal.output import ProgressBar
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.costs.cost import Cost, ServerListing, count_together
 from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.gateway.api_server import ApiServer
 from deltamcp.gateway.config import GatewayConfig, GatewayFile, UpstreamConfig
+from deltamcp.gateway.connections import cache_folder, make_target
 from deltamcp.gateway.trust.approvals import Approvals, load
 from deltamcp.gateway.trust.imitation import compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import approve_command, review
@@ -37,6 +39,8 @@ class CheckedUpstream(Struct, frozen=True):
     upstream_listing: UpstreamListing | None = None
     problem: str = ""
     """Why it has no catalog."""
+    notice: str = ""
+    """What its user should know of it, though it has one."""
 
     @property
     def listing(self) -> ServerListing:
@@ -101,6 +105,7 @@ def _row(one: CheckedUpstream) -> Sequence[str]:
         return [one.config.name, "failed", "", one.problem, "", f"{one.seconds:.1f}"]
     tools = f"{len(one.listing.tools):,}"
     problem = " ".join(f"Its {kind} are not listed: {fault}" for kind, fault in one.upstream_listing.faults.items())
+    problem = " ".join(filter(None, (problem, one.notice)))
     return [one.config.name, "ready", one.upstream_listing.protocol, problem, tools, f"{one.seconds:.1f}"]
 
 
@@ -125,13 +130,13 @@ async def _check_all(config: GatewayConfig) -> list[CheckedUpstream]:
 async def _check(config: UpstreamConfig, guard: ProcessGuard, secrets: UpstreamSecrets) -> CheckedUpstream:
     began = time.monotonic()
     upstream: Upstream | None = None
-    upstream_listing, problem = None, ""
+    upstream_listing, problem, notice = None, "", ""
     try:
-        upstream = Upstream(
-            config.name, config.entry, config.settings, guard=guard, secrets=secrets, speak=config.speak
-        )
+        target = make_target(config, cache_folder())
+        upstream = Upstream(config.name, target, config.settings, guard=guard, secrets=secrets, speak=config.speak)
         async with asyncio.timeout(START_SECONDS):
             upstream_listing = await upstream.fetch_listing()
+        notice = target.notice if isinstance(target, ApiServer) else ""
     except TimeoutError:
         problem = f"It did not list its tools within {START_SECONDS:g} seconds."
     except DeltaError as error:
@@ -139,4 +144,4 @@ async def _check(config: UpstreamConfig, guard: ProcessGuard, secrets: UpstreamS
     seconds = time.monotonic() - began
     if upstream is not None:
         await upstream.close()
-    return CheckedUpstream(config, seconds, upstream_listing, problem)
+    return CheckedUpstream(config, seconds, upstream_listing, problem, secrets.redact(notice))

@@ -262,7 +262,7 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: "Un
     options: ClientOptions = {
         "speak": args.speak,
         "encoding": args.encoding,
-        "headers": dict(map(_parse_header, args.header)),
+        "headers": dict(map(parse_header, args.header)),
         "listen": False,
         "quiet": True,
     }
@@ -356,7 +356,11 @@ def find_servers(target: str) -> list[ConfiguredServer]:
     return files.read_servers(path)
 
 
-def _parse_header(text: str) -> tuple[str, str]:
+def parse_header(text: str) -> tuple[str, str]:
+    """
+    Raises:
+        ConfigurationError: this is no `NAME:VALUE`.
+    """
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or any(ord(char) < 32 or ord(char) > 255 for char in text):
         raise ConfigurationError(f"--header takes NAME:VALUE, not {text.partition(':')[0]!r:.40}.")
