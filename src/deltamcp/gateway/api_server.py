@@ -151,9 +151,7 @@ class ApiServer:
         self.requests = api.requests
         count = len(api.faults)
         place = f", the first at {api.faults[0]}" if count else ""
-        self.notice = (
-            f"{count} parts of its document are left out{place} (delta-mcp openapi lists them)." if count else ""
-        )
+        self.notice = f"{count} parts of its document are left out{place}." if count else ""
         if api.locked_names != locked:
             self._store_names(api.locked_names)
         return server
