@@ -1,4 +1,4 @@
-"""With `keep_shapes`, what operations were seen to return outlives the gateway's process; without, nothing is written."""
+"""With `keep_shapes`, what operations were seen to return outlives the gateway's process; else it stays in memory."""
 
 import json
 import stat
