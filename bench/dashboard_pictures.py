@@ -35,7 +35,7 @@ _SCREEN = Screen(960, 800)
 _PICTURES = {"dashboard-home": "home", "dashboard-search": "model?query=find a book by its author"}
 """The page of each picture."""
 _QUERIES = ("books by an author", "items of a shelf", "source code for a task")
-_CALLS = (
+_CALLS: tuple[tuple[str, dict[str, str]], ...] = (
     ("bookshop.search_books", {"words": "sea"}),
     ("stock.list_items", {}),
     ("stock.list_items", {"shelf": "07"}),
