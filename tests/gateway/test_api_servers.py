@@ -201,7 +201,7 @@ FAULTS = {
 @pytest.mark.parametrize("text", FAULTS)
 def test_a_fault_of_an_entry_is_told_with_its_line(tmp_path, text):
     (tmp_path / "gateway.toml").write_text(text)
-    with pytest.raises(ConfigurationError, match="line [123]") as told:
+    with pytest.raises(ConfigurationError, match=r"line [123]") as told:
         read_gateway_file(tmp_path / "gateway.toml")
     assert FAULTS[text] in str(told.value)
 

@@ -198,7 +198,7 @@ def test_every_fault_is_told_with_its_line(tmp_path):
         "  line 11: servers.my server.idle_seconds must be a number above 0 or false.",
         "  line 12: servers.my server.alow is no key; did you mean allow?",
         "  line 13: servers.my server.args must be a list of texts.",
-        "  line 15: servers.empty needs a command, a url, an openapi document, or the name of a server of an included file.",
+        "  line 15: servers.empty needs a command, a url or an openapi document, or to be named in an included file.",
     ]
 
 

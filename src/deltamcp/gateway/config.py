@@ -175,7 +175,7 @@ ENTRY_KEYS: Mapping[str, Any] = {
 document of an API, which has keys of its own."""
 _SERVER_FIELDS = frozenset({"name", "entry", "filled"})
 _FILE_FIELDS = frozenset({"upstreams"})
-HELD_KEYS = ("name", "conversation", "keep_results", "public_url", "login_client_id")
+HELD_KEYS = ("name", "conversation", "keep_results", "keep_shapes", "public_url", "login_client_id")
 """The keys that hold as long as a gateway runs: stores, clients and browsers know them."""
 _FILE_KEYS: Mapping[str, Any] = {"include": str | list[str], "defaults": dict[str, Any], "servers": dict[str, Any]}
 _ITSELF = "it is a gateway of delta-mcp, which would start itself"
@@ -258,7 +258,7 @@ class _TomlReader:
                 included = _switch(included, name, entry.get("enabled", True))
             elif not {"command", "url"} & table.keys():
                 self._faults.add(
-                    place, "needs a command, a url, an openapi document, or the name of a server of an included file"
+                    place, "needs a command, a url or an openapi document, or to be named in an included file"
                 )
         own = {server.name for server in servers}
         listed = _unique([*servers, *(server for server in included if server.name not in own)])

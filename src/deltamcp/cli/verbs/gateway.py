@@ -41,11 +41,11 @@ from deltamcp.server import DeltaServer
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 
-_USAGE = "delta-mcp gateway [OPTIONS] [CONFIG | URL | FILE.py | -- COMMAND... | --openapi DOCUMENT]"
+_USAGE = "delta-mcp gateway [OPTIONS] [CONFIG | URL | FILE.py | -- COMMAND...]"
 _DESCRIPTION = (
     "CONFIG is a file of servers as your host writes it (mcpServers), FILE#NAME for one of them, or a gateway.toml of "
     "delta-mcp; without it, your own gateway.toml. A URL, a Python file or a command line, best after --, is wrapped "
-    "alone. Our options stand before it, or after a word that is a file or a URL."
+    "alone; --openapi offers an HTTP API. Our options stand before it, or after a word that is a file or a URL."
 )
 _CONFIGURATION_SUFFIXES = (".json", ".jsonc", ".toml")
 
