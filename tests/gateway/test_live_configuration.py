@@ -155,7 +155,7 @@ async def test_an_entry_that_is_wrong_is_told_with_its_line_and_the_server_as_it
         changed["mcpServers"]["a"] = {"args": ["x"]}
         path.write_text(json.dumps(changed, indent=2))
         await until_named(client, "a_who", "a_wait", "b_who", "b_wait", "c_who", "c_wait")
-        sentence = f"{path}, line 3: a is left out: it has neither a command nor a url."
+        sentence = f"{path}, line 3: a stays as it was: it has neither a command nor a url."
         await wait_until(lambda: sentence in caplog.text)
         assert (await configuration(client))["leftOut"] == [sentence]
 

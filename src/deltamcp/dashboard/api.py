@@ -149,7 +149,7 @@ class GatewayApi:
         self.records: CallRecords = CallRecords(gateway)
         self.servers: Servers = Servers(gateway, self.records)
         self.playground: Playground = Playground(gateway, self.servers, self.records)
-        self.reviews: Reviews = Reviews(gateway.approvals)
+        self.reviews: Reviews = Reviews(gateway.approvals, lambda: self.servers.configs, lambda: gateway.entry_records)
 
     async def ask(self, name: str, arguments: Mapping[str, JSON] = MappingProxyType({})) -> JSON:
         ask = ASKS.get(name)
@@ -187,8 +187,15 @@ class GatewayApi:
     async def answer_home(self, _: NothingAsked) -> JSON:
         rows = await asyncio.to_thread(self._ledger_rows, _CHART_DAYS)
         servers = await self.servers.list_all()
-        waiting = await asyncio.to_thread(self.reviews.list_waiting, self.servers.configs)
-        needs = attention.rank(servers, waiting, self.records.cut_tools(), rows, self.servers.segments)
+        waiting = await asyncio.to_thread(self.reviews.list_waiting)
+        needs = attention.rank(
+            servers,
+            waiting,
+            self.records.cut_tools(),
+            rows,
+            self.servers.segments,
+            self._gateway.configuration_fault,
+        )
         by_day = ledger_figures.group(rows, "day")
         own = ledger_figures.group(ledger_figures.own_rows(rows), "day")
         totals = ledger_figures.total(rows)
@@ -243,20 +250,17 @@ class GatewayApi:
         return {"cancelled": asked.id}
 
     async def answer_reviews(self, _: NothingAsked) -> JSON:
-        return await asyncio.to_thread(self.reviews.list_waiting, self.servers.configs)
+        return await asyncio.to_thread(self.reviews.list_waiting)
 
     async def answer_diff(self, asked: ReviewedDefinition) -> JSON:
-        config = self.servers.find(asked.server).config
-        return await asyncio.to_thread(self.reviews.show, config, asked.place)
+        return await asyncio.to_thread(self.reviews.show, asked.server, asked.place)
 
     async def answer_approve(self, asked: ReviewedDefinition) -> JSON:
-        config = self.servers.find(asked.server).config
-        await asyncio.to_thread(self.reviews.decide, config, asked.place, asked.seen, True)
+        await asyncio.to_thread(self.reviews.decide, asked.server, asked.place, asked.seen, True)
         return {"approved": asked.place}
 
     async def answer_reject(self, asked: ReviewedDefinition) -> JSON:
-        config = self.servers.find(asked.server).config
-        await asyncio.to_thread(self.reviews.decide, config, asked.place, asked.seen, False)
+        await asyncio.to_thread(self.reviews.decide, asked.server, asked.place, asked.seen, False)
         return {"rejected": asked.place}
 
     async def answer_changes(self, asked: SeenChanges) -> JSON:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from deltamcp.gateway import ledger_figures
 from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerRows, Usage
-from deltamcp.gateway.trust.review import approve_command
+from deltamcp.gateway.trust.review import approve_command, entry_name
 
 UNUSED_DAYS = 30
 
@@ -48,6 +48,7 @@ def rank(
     cut_tools: Mapping[str, int],
     rows: LedgerRows,
     segments: Mapping[str, str],
+    configuration_fault: str = "",
 ) -> list[Need]:
     """Returns what needs a person, the most urgent first.
 
@@ -57,8 +58,19 @@ def rank(
         cut_tools: The operations whose results were all cut, and how many calls there were.
         rows: The ledger of some months.
         segments: The servers, by their names in the ledger.
+        configuration_fault: Why what the files of the configuration say does not hold; empty if it does.
     """
     needs = [need for row in servers for need in _needs_of(row)]
+    if configuration_fault:
+        needs.append(
+            Need(
+                Urgency.BROKEN,
+                "configuration",
+                "The configuration has a fault, so that the one before stays in use",
+                "Mend it in the file; the gateway reads that by itself.",
+                details=configuration_fault.splitlines(),
+            )
+        )
     needs += _reviews(waiting)
     total = ledger_figures.total(rows).total
     if total.saved < 0:
@@ -138,11 +150,11 @@ def _reviews(waiting: Sequence[Any]) -> list[Need]:
         by_server.setdefault(one["server"], []).append(one)
     needs = []
     for server, found in by_server.items():
-        changed = [one for one in found if one["change"] == "changed"]
         counts = [
-            f"{len(some)} {word} definition{'s' * (len(some) != 1)}"
-            for some, word in ((changed, "changed"), ([one for one in found if one not in changed], "new"))
-            if some
+            f"{len(some)} {change} {word if len(some) == 1 else plural}"
+            for word, plural in (("definition", "definitions"), ("entry", "entries"))
+            for change in ("changed", "new")
+            if (some := [one for one in found if one["change"] == change and _is_entry(one) == (word == "entry")])
         ]
         needs.append(
             Need(
@@ -157,6 +169,10 @@ def _reviews(waiting: Sequence[Any]) -> list[Need]:
             )
         )
     return needs
+
+
+def _is_entry(waiting: Mapping[str, Any]) -> bool:
+    return bool(entry_name(waiting["place"]))
 
 
 def _find_unused(servers: Sequence[Any], rows: LedgerRows, segments: Mapping[str, str]) -> list[Need]:
