@@ -48,7 +48,7 @@ def rank(
     cut_tools: Mapping[str, int],
     rows: LedgerRows,
     segments: Mapping[str, str],
-    configuration_fault: str = "",
+    configuration: Mapping[str, Any],
 ) -> list[Need]:
     """Returns what needs a person, the most urgent first.
 
@@ -58,19 +58,10 @@ def rank(
         cut_tools: The operations whose results were all cut, and how many calls there were.
         rows: The ledger of some months.
         segments: The servers, by their names in the ledger.
-        configuration_fault: Why what the files of the configuration say does not hold; empty if it does.
+        configuration: What `LiveConfiguration.describe` tells an operator.
     """
-    needs = [need for row in servers for need in _needs_of(row)]
-    if configuration_fault:
-        needs.append(
-            Need(
-                Urgency.BROKEN,
-                "configuration",
-                "The configuration has a fault, so that the one before stays in use",
-                "Mend it in the file; the gateway reads that by itself.",
-                details=configuration_fault.splitlines(),
-            )
-        )
+    needs = _configuration(configuration)
+    needs += [need for row in servers for need in _needs_of(row)]
     needs += _reviews(waiting)
     total = ledger_figures.total(rows).total
     if total.saved < 0:
@@ -98,6 +89,41 @@ def rank(
         )
     needs += _find_unused(servers, rows, segments)
     return sorted(needs, key=lambda need: need.urgency)
+
+
+def _configuration(described: Mapping[str, Any]) -> list[Need]:
+    needs = []
+    if described.get("fault"):
+        needs.append(
+            Need(
+                Urgency.WAITING,
+                "configuration",
+                "The configuration is wrong, so the one before stays in use",
+                "Mend its file; the gateway reads it again by itself.",
+                details=[described["fault"]],
+            )
+        )
+    if described.get("leftOut"):
+        needs.append(
+            Need(
+                Urgency.WAITING,
+                "left out",
+                "Servers of the configuration are left out",
+                "Do what is said of each; the gateway then starts it by itself.",
+                details=[*described["leftOut"]],
+            )
+        )
+    if described.get("afterRestart"):
+        keys = ", ".join(described["afterRestart"])
+        needs.append(
+            Need(
+                Urgency.COSTLY,
+                "restart",
+                f"The new {keys} of the configuration {'hold' if ',' in keys else 'holds'} after a restart",
+                "Stop the gateway, and start it again.",
+            )
+        )
+    return needs
 
 
 def _needs_of(row: Mapping[str, Any]) -> list[Need]:
@@ -156,11 +182,12 @@ def _reviews(waiting: Sequence[Any]) -> list[Need]:
             for change in ("changed", "new")
             if (some := [one for one in found if one["change"] == change and _is_entry(one) == (word == "entry")])
         ]
+        they = "it" if len(found) == 1 else "them"
         needs.append(
             Need(
                 Urgency.WAITING,
                 "review",
-                f"{server} has {' and '.join(counts)}, kept out until you approve them",
+                f"{server} has {' and '.join(counts)}, kept out until you approve {they}",
                 "Read what changed, then approve or reject it.",
                 server,
                 [one["imitates"] or f"{one['kind']} {one['name']}" for one in found[:5]],

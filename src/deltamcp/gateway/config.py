@@ -173,7 +173,7 @@ ENTRY_KEYS: Mapping[str, Any] = {
 """The keys of `[servers.NAME]` that say how the server is reached, as entries of an `mcpServers` file do."""
 _SERVER_FIELDS = frozenset({"name", "entry", "filled"})
 _FILE_FIELDS = frozenset({"upstreams"})
-HELD_KEYS = ("name", "conversation", "keep_results", "public_url", "login_client_id")
+HELD_KEYS = ("name", "conversation", "keep_results", "keep_shapes", "public_url", "login_client_id")
 """The keys that hold as long as a gateway runs: stores, clients and browsers know them."""
 _FILE_KEYS: Mapping[str, Any] = {"include": str | list[str], "defaults": dict[str, Any], "servers": dict[str, Any]}
 _ITSELF = "it is a gateway of delta-mcp, which would start itself"

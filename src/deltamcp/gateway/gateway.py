@@ -97,22 +97,17 @@ class Gateway:
         return self._ledger
 
     @property
+    def live(self) -> LiveConfiguration | None:
+        """Where the configuration is from, if the gateway follows what changes there."""
+        return self._live
+
+    @property
     def approvals(self) -> Approvals:
         return self._approvals
 
     @property
     def quarantine(self) -> Quarantine:
         return self._quarantine
-
-    @property
-    def entry_records(self) -> Sequence[Path]:
-        """The records of what was approved of the entries that projects' files have."""
-        return () if self._live is None else self._live.found.records
-
-    @property
-    def configuration_fault(self) -> str:
-        """Why what the files of the configuration say now does not hold; empty if it does."""
-        return "" if self._live is None else self._live.fault
 
     def _make_upstream(self, config: UpstreamConfig) -> GatewayUpstream:
         """

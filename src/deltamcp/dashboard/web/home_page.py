@@ -180,6 +180,7 @@ def _tokens(look: Look, home: Any) -> list[Child]:
             *(cell(number(day[name]), label=name, is_number=True) for name in ("calls", "before", "after", "saved")),
         )
         for day in reversed(days)
+        if day["calls"]
     ]
     listed = element(
         "details",
@@ -208,7 +209,7 @@ def _pays_text(pays: Any) -> str:
     conversations = count_text(pays["conversations"], "conversation")
     measured = (
         f"On average over {conversations}: {number(pays['plain'])} tokens of definitions in each turn without it; "
-        f"{number(pays['here'])} with it, {number(pays['replies'])} for replies about tools, "
+        f"{number(pays['here'])} with it, {number(pays['replies'])} for replies of discover, get_schema and continue, "
         f"{number(pays['more_turns'], 1)} more turns."
     )
     return f"{measured} What people and models say is not counted."

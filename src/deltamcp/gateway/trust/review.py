@@ -201,7 +201,7 @@ def review(
         first = _without_repetitions({place: one for place, one in listed.items() if place not in imitations})
         record = ApprovalRecord(config.name, first, kinds=_compared_kinds((), listing))
         if not imitations:
-            note = f"{config.name}: first seen, so {_counts(listed)} are trusted as they are now"
+            note = f"{config.name}: first seen, so it is trusted as it is now: {_counts(listed)}"
             return Review(record, True, {}, [note] if listed else [])
     decided = _Decisions(config, record, imitations, listing)
     for place, definition in listed.items():
@@ -425,8 +425,9 @@ def _without_repetitions(listed: dict[str, JSON]) -> dict[str, JSON]:
 
 def _counts(listed: dict[str, JSON]) -> str:
     counts = Counter(map(kind_of, listed))
-    parts = [f"{counts[kind]} {kind}" for kind in KINDS[:-1] if counts[kind]]
-    return " and ".join([*parts, *(["its instructions"] if INSTRUCTIONS in listed else [])])
+    parts = [f"{counts[kind]} {kind if counts[kind] > 1 else kind[:-1]}" for kind in KINDS[:-1] if counts[kind]]
+    parts += ["its instructions"] if INSTRUCTIONS in listed else []
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def _names(places: list[str]) -> str:
