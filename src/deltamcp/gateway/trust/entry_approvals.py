@@ -52,7 +52,7 @@ class EntryApprovals:
 
         def decide(record: ApprovalRecord) -> ApprovalRecord:
             nonlocal decided
-            decided = _reviewed(record, _entries(servers, record.salt))
+            decided = _review_entries(record, _entries(servers, record.salt))
             return decided
 
         try:
@@ -89,7 +89,7 @@ def _entries(servers: Sequence[ConfiguredServer], salt: str) -> Mapping[str, JSO
     return {place: shown_entry(servers[index].written, salt) for index, place in _places(servers).items()}
 
 
-def _reviewed(record: ApprovalRecord, entries: Mapping[str, JSON]) -> ApprovalRecord:
+def _review_entries(record: ApprovalRecord, entries: Mapping[str, JSON]) -> ApprovalRecord:
     """Returns the record of a file in which new and changed entries wait, if it was seen before."""
     if record.kinds != (ENTRY,):
         return replace(record, approved={**entries}, kinds=(ENTRY,))
