@@ -14,9 +14,9 @@ from deltamcp.dashboard.api import GatewayApi
 from deltamcp.gateway import live_configuration
 from deltamcp.gateway.trust.entry_approvals import shown_entry
 from deltamcp.hosts.hosts import Machine, belongs_to_project
-from tests.gateway.test_live_configuration import PROGRAM, entries, following, names, until_named
 from tests.support.command_line import run, run_on_terminal
 from tests.support.conditions import wait_until
+from tests.support.followed_gateway import PROGRAM, entries, following, names, until_named
 
 
 @pytest.fixture(autouse=True)
