@@ -1,11 +1,13 @@
 """`delta-mcp gateway` offers the servers of a configuration, or one server, through one: on stdio, HTTP or gRPC."""
 
 import argparse
+import functools
 import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -29,8 +31,11 @@ from deltamcp.gateway.config import (
     configuration_files,
     entry_fault,
     read_gateway_file,
+    read_gateway_server,
 )
 from deltamcp.gateway.item_names import name_address, name_command, name_document
+from deltamcp.gateway.trust.approvals import Approvals
+from deltamcp.gateway.trust.entry_approvals import EntryApprovals
 from deltamcp.hosts import files
 from deltamcp.hosts.files import VariableExpander
 from deltamcp.hosts.hosts import Machine, installed_folder
@@ -140,13 +145,16 @@ class GatewaySource(Struct, frozen=True):
         path = _find_file(list(self.words)) if self.api is None else None
         return [] if path is None else configuration_files(path)
 
-    def read(self) -> GatewayFile:
+    def read(self, known: Mapping[str, UpstreamConfig] = MappingProxyType({})) -> GatewayFile:
         """Returns the configuration, without the servers that the options leave out.
+
+        Args:
+            known: As of `read_gateway_file`.
 
         Raises:
             ConfigurationError: there is none, or it has faults.
         """
-        found = _read_words(list(self.words)) if self.api is None else self.api.read()
+        found = _read_words(list(self.words), known) if self.api is None else self.api.read()
         named = [*(one.name for one in found.config.upstreams), *(one.name for one in found.skipped)]
         for name in self.options.only:
             if name not in named:
@@ -292,9 +300,10 @@ def _find_file(words: list[str]) -> Path | None:
     return None if shutil.which(word) else path
 
 
-def _read_words(words: list[str]) -> GatewayFile:
+def _read_words(words: list[str], known: Mapping[str, UpstreamConfig]) -> GatewayFile:
+    entries = _entry_approvals()
     if not words:
-        return read_gateway_file(own_file())
+        return read_gateway_file(own_file(), entries, known)
     word = words[0]
     if len(words) > 1:
         return _wrap_command(words)
@@ -305,10 +314,9 @@ def _read_words(words: list[str]) -> GatewayFile:
         return _wrap_command([*served_command(word)])
     file, mark, name = word.rpartition("#")
     if mark and Path(file).expanduser().is_file():
-        server = files.find_server(Path(file).expanduser(), name)
-        return _wrap(name, server.entry, server.filled)
+        return read_gateway_server(Path(file).expanduser(), name, entries, known)
     if path.is_file() and not shutil.which(word):
-        return read_gateway_file(path)
+        return read_gateway_file(path, entries, known)
     if path.suffix in _CONFIGURATION_SUFFIXES:
         raise ConfigurationError(f"There is no file {word}.")
     if shutil.which(word) is None:
@@ -316,6 +324,12 @@ def _read_words(words: list[str]) -> GatewayFile:
             f"{word} is neither a file nor a program here; name a configuration, a URL or a command."
         )
     return _wrap_command(words)
+
+
+@functools.cache
+def _entry_approvals() -> EntryApprovals:
+    """Returns those of this process, which remember what cannot be stored."""
+    return EntryApprovals(Approvals())
 
 
 def _wrap_command(words: list[str]) -> GatewayFile:

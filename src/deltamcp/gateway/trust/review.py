@@ -120,6 +120,7 @@ def _is_word(chars: str) -> bool:
 INSTRUCTIONS = "/instructions"
 REQUESTS = "/requests"
 """The pointer of what `UpstreamListing.requests` says; while it waits, nothing of the upstream is offered."""
+ENTRY = "/entry"
 KINDS = ("tools", "prompts", "resources", "templates", "instructions")
 """What is compared; a pointer begins with one of them."""
 _FIRST_KINDS = ("tools", "prompts", "instructions")
@@ -131,7 +132,11 @@ _MAX_NAMED = 10
 
 
 class ApprovalRecord(Struct, frozen=True, omit_defaults=True):
-    """What is known of one upstream. The keys are JSON pointers into its lists, such as `/tools/search`."""
+    """What is known of one upstream. The keys are JSON pointers into its lists, such as `/tools/search`.
+
+    Of a project's file that lists servers, it is known what the file says of each: `upstream` is its path, and the keys
+    begin with `ENTRY`.
+    """
 
     upstream: str
     approved: dict[str, JSON]
@@ -147,6 +152,8 @@ class ApprovalRecord(Struct, frozen=True, omit_defaults=True):
     """Texts that varied, by digits only, between two lists of one process when the upstream was first seen."""
     kinds: tuple[str, ...] = _FIRST_KINDS
     """What was compared so far; what the upstream has of other kinds counts as first seen."""
+    salt: str = ""
+    """What digests of secrets in it are made with."""
 
     @property
     def is_blank(self) -> bool:
@@ -417,6 +424,11 @@ def _is_within(requests: JSON, known: JSON) -> bool:
     return origins <= known_origins and is_same
 
 
+def entry_name(place: str) -> str:
+    """Returns the name of the server whose entry a pointer is of; empty if it is of something else."""
+    return name_at(place) if place.startswith(f"{ENTRY}/") else ""
+
+
 def approve_command(upstream: str) -> str:
     """Returns what the operator types at a shell to see what waits of an upstream."""
     return f"delta-mcp approve {shlex.quote(upstream)}"
@@ -425,6 +437,8 @@ def approve_command(upstream: str) -> str:
 def variance_hint(record: ApprovalRecord, place: str, definition: JSON) -> str:
     """Returns what to write into the configuration if a definition has only the words of the approved one in another
     order, as where a server prints a set; empty if it says something else."""
+    if entry_name(place):
+        return ""
     places = reordered_texts(place, record.approved.get(place), definition)
     if not places:
         return ""
