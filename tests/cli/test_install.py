@@ -532,3 +532,16 @@ def test_a_host_without_servers_is_told(home, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["install", "windsurf", "--yes"])
     assert "Windsurf has no servers that can move." in capsys.readouterr().err
+
+
+@EVERY_HOST
+def test_only_the_user_says_that_each_conversation_has_a_process(sample, home):
+    """No host starts one for every reader of replies, so that nothing is known of it without the user's word."""
+    sample.write(home)
+    main(["install", sample.host, "--yes"])
+    made = max((home / ".config/delta-mcp/gateway").glob("*.toml"))
+    assert "conversation" not in parse(made)
+    main(["install", sample.host, "--yes", "--process-per-conversation"])
+    assert parse(made)["conversation"] == "process"
+    main(["install", sample.host, "--yes"])
+    assert parse(made)["conversation"] == "process", "what the user said stays"

@@ -91,7 +91,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "logs": Verb(_GATEWAY, "dashboard", "what a server wrote to stderr, or the calls that came", "set_up_logs"),
         "restart": Verb(_GATEWAY, "dashboard", "start a server behind a gateway anew", "set_up_restart"),
         "cancel": Verb(_GATEWAY, "dashboard", "end a call that runs", "set_up_cancel"),
-        "stats": Verb(_GATEWAY, "audit", "what the gateway saved a model, and what it cost", "set_up_stats"),
+        "stats": Verb(_GATEWAY, "stats", "what the gateway saved a model, and what it cost"),
         "secret": Verb(_GATEWAY, "token", "put a secret into your keyring, for configurations", "set_up_secret"),
         "dev": Verb(
             _WRITE,

@@ -97,6 +97,11 @@ class Gateway:
         return self._ledger
 
     @property
+    def live(self) -> LiveConfiguration | None:
+        """Where the configuration is from, if the gateway follows what changes there."""
+        return self._live
+
+    @property
     def approvals(self) -> Approvals:
         return self._approvals
 

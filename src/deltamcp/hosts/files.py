@@ -113,6 +113,14 @@ def find_references(value: Any) -> list[Reference]:
     return [Reference(_read_name(match)[0], match[0]) for match in _VARIABLE.finditer(value)]
 
 
+def is_reference(text: str) -> bool:
+    """Whether a text is a variable without a default, and no more than a word in front of it, as `Bearer ${TOKEN}`."""
+    references = find_references(text)
+    if not references or ":-" in references[0].text:
+        return False
+    return re.fullmatch(r"[A-Za-z]*\s*", text.replace(references[0].text, "", 1)) is not None
+
+
 def _read_name(match: re.Match[str]) -> tuple[str, str | None]:
     """Returns the name of a variable, and its default if the reference has one."""
     name, is_default, default = (match[1] or match[2] or match[3] or "").partition(":-")
@@ -207,6 +215,8 @@ class ConfiguredServer(Struct, frozen=True):
     """Why the server must not be started, as the end of a sentence; None if it may be."""
     filled: dict[str, str] = {}
     """The values of variables and secrets in the entry, which must not be shown, by their names."""
+    written: dict[str, Any] = {}
+    """The entry as it is written, without values for its variables."""
 
 
 def find_servers(
@@ -395,10 +405,9 @@ def parse_server(name: str, host: str, path: Path, raw: Any, expander: VariableE
     if "command" in entry and expander.workspace != expander.machine.cwd:
         entry["cwd"] = str(expander.workspace / entry.get("cwd", ""))
     if raw.get("disabled") is True or raw.get("enabled") is False:
-        return ConfiguredServer(
-            name, host, path, entry, f"{DISABLED}, and {expander.missing_text}" if expander.missing_text else DISABLED
-        )
-    return ConfiguredServer(name, host, path, entry, expander.missing_text, expander.filled)
+        reason = f"{DISABLED}, and {expander.missing_text}" if expander.missing_text else DISABLED
+        return ConfiguredServer(name, host, path, entry, reason, written=normalized)
+    return ConfiguredServer(name, host, path, entry, expander.missing_text, expander.filled, normalized)
 
 
 class ServerMap(NamedTuple):

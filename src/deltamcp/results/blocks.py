@@ -14,7 +14,6 @@ from deltamcp import tokens
 from deltamcp.results.budget import find_largest
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
-from deltamcp.results.shown_result import is_linked
 from deltamcp.values import JSON, Content, EmbeddedResource, RawResult, ResourceLink, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work
@@ -85,7 +84,7 @@ def truncate_blocks(
             if (cut := _cut_block(block, max(0, chars - end + len(text)))) is not None
         ]
         content.append(Text(_rest_note(reason, chars, texts, handle)))
-        if handle is not None and is_linked(policy):
+        if handle is not None and policy.may_link:
             content.append(handle.link)
         candidates[chars] = replace(result, content=content, structured=UNSET, is_error=promised)
         return cost(candidates[chars], policy, work)

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from deltamcp.cli.terminal.elicitation import agrees
 from deltamcp.cli.terminal.output import print_changed_line, print_line
 from deltamcp.errors import ConfigurationError
-from deltamcp.hosts.files import find_references
+from deltamcp.hosts.files import is_reference
 from deltamcp.hosts.installation import decode, editor_for
 from deltamcp.runtime.secrets import Secrets, is_secret_name, shell_words
 from deltamcp.values import JSON
@@ -138,15 +138,7 @@ def _mask_command(text: str, shells: int) -> str:
 
 
 def _mask_whole(text: str) -> str:
-    return text if _is_reference(text) else MASK
-
-
-def _is_reference(text: str) -> bool:
-    """Whether a text is a variable without a default, and no more than a word in front of it, as `Bearer ${TOKEN}`."""
-    references = find_references(text)
-    if not references or ":-" in references[0].text:
-        return False
-    return re.fullmatch(r"[A-Za-z]*\s*", text.replace(references[0].text, "", 1)) is not None
+    return text if is_reference(text) else MASK
 
 
 def _mask_address(address: str) -> str:

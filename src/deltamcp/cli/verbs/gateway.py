@@ -1,11 +1,13 @@
 """`delta-mcp gateway` offers the servers of a configuration, or one server, through one: on stdio, HTTP or gRPC."""
 
 import argparse
+import functools
 import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -26,8 +28,11 @@ from deltamcp.gateway.config import (
     UpstreamConfig,
     configuration_files,
     read_gateway_file,
+    read_gateway_server,
 )
 from deltamcp.gateway.item_names import name_address, name_command
+from deltamcp.gateway.trust.approvals import Approvals
+from deltamcp.gateway.trust.entry_approvals import EntryApprovals
 from deltamcp.hosts import files
 from deltamcp.hosts.hosts import installed_folder
 from deltamcp.results.policy import ResultPolicy, merge_policies
@@ -112,13 +117,16 @@ class GatewaySource(Struct, frozen=True):
         path = _find_file(list(self.words))
         return [] if path is None else configuration_files(path)
 
-    def read(self) -> GatewayFile:
+    def read(self, known: Mapping[str, UpstreamConfig] = MappingProxyType({})) -> GatewayFile:
         """Returns the configuration, without the servers that the options leave out.
+
+        Args:
+            known: As of `read_gateway_file`.
 
         Raises:
             ConfigurationError: there is none, or it has faults.
         """
-        found = _read_words(list(self.words))
+        found = _read_words(list(self.words), known)
         named = [*(one.name for one in found.config.upstreams), *(one.name for one in found.skipped)]
         for name in self.options.only:
             if name not in named:
@@ -237,9 +245,10 @@ def _find_file(words: list[str]) -> Path | None:
     return None if shutil.which(word) else path
 
 
-def _read_words(words: list[str]) -> GatewayFile:
+def _read_words(words: list[str], known: Mapping[str, UpstreamConfig]) -> GatewayFile:
+    entries = _entry_approvals()
     if not words:
-        return read_gateway_file(own_file())
+        return read_gateway_file(own_file(), entries, known)
     word = words[0]
     if len(words) > 1:
         return _wrap_command(words)
@@ -250,10 +259,9 @@ def _read_words(words: list[str]) -> GatewayFile:
         return _wrap_command([*served_command(word)])
     file, mark, name = word.rpartition("#")
     if mark and Path(file).expanduser().is_file():
-        server = files.find_server(Path(file).expanduser(), name)
-        return _wrap(name, server.entry, server.filled)
+        return read_gateway_server(Path(file).expanduser(), name, entries, known)
     if path.is_file() and not shutil.which(word):
-        return read_gateway_file(path)
+        return read_gateway_file(path, entries, known)
     if path.suffix in _CONFIGURATION_SUFFIXES:
         raise missing_file_error(path)
     if shutil.which(word) is None:
@@ -262,6 +270,12 @@ def _read_words(words: list[str]) -> GatewayFile:
             f"{suggest(word, targets.servable_files(), otherwise='name a configuration, a URL or a command')}"
         )
     return _wrap_command(words)
+
+
+@functools.cache
+def _entry_approvals() -> EntryApprovals:
+    """Returns those of this process, which remember what cannot be stored."""
+    return EntryApprovals(Approvals())
 
 
 def _wrap_command(words: list[str]) -> GatewayFile:

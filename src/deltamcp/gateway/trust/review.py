@@ -118,6 +118,7 @@ def _is_word(chars: str) -> bool:
 
 
 INSTRUCTIONS = "/instructions"
+ENTRY = "/entry"
 KINDS = ("tools", "prompts", "resources", "templates", "instructions")
 """What is compared; a pointer begins with one of them."""
 _FIRST_KINDS = ("tools", "prompts", "instructions")
@@ -129,7 +130,11 @@ _MAX_NAMED = 10
 
 
 class ApprovalRecord(Struct, frozen=True, omit_defaults=True):
-    """What is known of one upstream. The keys are JSON pointers into its lists, such as `/tools/search`."""
+    """What is known of one upstream. The keys are JSON pointers into its lists, such as `/tools/search`.
+
+    Of a project's file that lists servers, it is known what the file says of each: `upstream` is its path, and the keys
+    begin with `ENTRY`.
+    """
 
     upstream: str
     approved: dict[str, JSON]
@@ -145,6 +150,8 @@ class ApprovalRecord(Struct, frozen=True, omit_defaults=True):
     """Texts that varied, by digits only, between two lists of one process when the upstream was first seen."""
     kinds: tuple[str, ...] = _FIRST_KINDS
     """What was compared so far; what the upstream has of other kinds counts as first seen."""
+    salt: str = ""
+    """What digests of secrets in it are made with."""
 
     @property
     def is_blank(self) -> bool:
@@ -194,7 +201,7 @@ def review(
         first = _without_repetitions({place: one for place, one in listed.items() if place not in imitations})
         record = ApprovalRecord(config.name, first, kinds=_compared_kinds((), listing))
         if not imitations:
-            note = f"{config.name}: first seen, so {_counts(listed)} are trusted as they are now"
+            note = f"{config.name}: first seen, so it is trusted as it is now: {_counts(listed)}"
             return Review(record, True, {}, [note] if listed else [])
     decided = _Decisions(config, record, imitations, listing)
     for place, definition in listed.items():
@@ -376,6 +383,11 @@ class _Decisions:
                 yield f"{self._config.name}: {hint}"
 
 
+def entry_name(place: str) -> str:
+    """Returns the name of the server whose entry a pointer is of; empty if it is of something else."""
+    return name_at(place) if place.startswith(f"{ENTRY}/") else ""
+
+
 def approve_command(upstream: str) -> str:
     """Returns what the operator types at a shell to see what waits of an upstream."""
     return f"delta-mcp approve {shlex.quote(upstream)}"
@@ -384,6 +396,8 @@ def approve_command(upstream: str) -> str:
 def variance_hint(record: ApprovalRecord, place: str, definition: JSON) -> str:
     """Returns what to write into the configuration if a definition has only the words of the approved one in another
     order, as where a server prints a set; empty if it says something else."""
+    if entry_name(place):
+        return ""
     places = reordered_texts(place, record.approved.get(place), definition)
     if not places:
         return ""
@@ -411,8 +425,9 @@ def _without_repetitions(listed: dict[str, JSON]) -> dict[str, JSON]:
 
 def _counts(listed: dict[str, JSON]) -> str:
     counts = Counter(map(kind_of, listed))
-    parts = [f"{counts[kind]} {kind}" for kind in KINDS[:-1] if counts[kind]]
-    return " and ".join([*parts, *(["its instructions"] if INSTRUCTIONS in listed else [])])
+    parts = [f"{counts[kind]} {kind if counts[kind] > 1 else kind[:-1]}" for kind in KINDS[:-1] if counts[kind]]
+    parts += ["its instructions"] if INSTRUCTIONS in listed else []
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def _names(places: list[str]) -> str:
