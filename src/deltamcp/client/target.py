@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.runtime.process import keep_grpc_out_of_forks
 from deltamcp.values import JSON
 
@@ -292,6 +293,8 @@ def _parse_text(text: str) -> Endpoint:
 
         path = Path(text).expanduser()
         return _serve_file(text) if files.is_operations_file(path) else parse_entry(files.find_only_entry(path))
+    if _names_python_file(text) and shutil.which(text) is None:
+        raise missing_file_error(_python_path(text))
     try:
         words = shlex.split(text, posix=os.name != "nt")
     except ValueError:
@@ -340,10 +343,19 @@ def _authorization(parts: SplitResult) -> dict[str, str]:
 
 def is_python_file(text: str) -> bool:
     """Whether this is a Python file to serve, as `FILE.py` or `FILE.py:NAME`; not one that is a program by itself."""
-    path = Path(text if text.endswith(".py") else text.rpartition(":")[0]).expanduser()
+    path = _python_path(text).expanduser()
     if path.suffix != ".py" or not path.is_file():
         return False
     return not (shutil.which(text) and path.read_bytes()[:2] == b"#!")
+
+
+def _python_path(text: str) -> Path:
+    return Path(text if text.endswith(".py") else text.rpartition(":")[0])
+
+
+def _names_python_file(text: str) -> bool:
+    """Whether a text, which need not be there, is a Python file by its name; a command line has several words."""
+    return _python_path(text).suffix == ".py" and not re.search(r"\s", text)
 
 
 def served_command(file: str) -> tuple[str, ...]:

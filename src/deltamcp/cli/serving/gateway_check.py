@@ -10,7 +10,7 @@ from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.cli.serving import monitoring_options
 from deltamcp.cli.serving.monitoring_options import LogOptions
 from deltamcp.cli.terminal import output
-from deltamcp.cli.terminal.output import ProgressBar
+from deltamcp.cli.terminal.output import ProgressBar, waiting_label
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.costs.cost import Cost, ServerListing, count_together
 from deltamcp.errors import ConfigurationError, DeltaError
@@ -27,6 +27,8 @@ from deltamcp.upstreams.secrets import UpstreamSecrets
 from deltamcp.upstreams.upstream import Upstream
 
 MAX_CONCURRENT = 8
+_COLUMNS = 100
+"""How wide the report is in a pipe or a file."""
 START_SECONDS = 60.0
 """How long a server may take to start and to list what it has."""
 
@@ -54,7 +56,7 @@ def run_check(found: GatewayFile) -> None:
     """Prints a table of all servers; exits with 1 if one of them cannot be offered."""
     monitoring_options.configure_log(LogOptions(level="error"))  # the table has what upstreams would log
     checked = asyncio.run(_check_all(found.config))
-    console = output.make_console()
+    console = output.make_console(_COLUMNS, wraps=True)
     rows = [_row(one) for one in checked]
     rows += [[one.name, "left out", "", one.reason, "", ""] for one in found.skipped]
     output.print_table("", ("server", "state", "protocol", "problem"), ("tools", "seconds"), rows, console)
@@ -114,13 +116,17 @@ async def _check_all(config: GatewayConfig) -> list[CheckedUpstream]:
     guard = ProcessGuard()
     names = [one.name for one in config.upstreams]
 
+    waiting = list(names)
+
     async def check(one: UpstreamConfig) -> CheckedUpstream:
         async with turns:
             checked = await _check(one, guard, UpstreamSecrets(one.secrets, names))
             progress_bar.advance()
+            waiting.remove(one.name)
+            progress_bar.set_label(waiting_label(waiting))
             return checked
 
-    with ProgressBar("Starting servers", len(config.upstreams)) as progress_bar:
+    with ProgressBar(waiting_label(waiting), len(waiting)) as progress_bar:
         try:
             return await asyncio.gather(*map(check, config.upstreams))
         finally:

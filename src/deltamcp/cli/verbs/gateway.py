@@ -40,6 +40,7 @@ from deltamcp.hosts import files
 from deltamcp.hosts.files import VariableExpander
 from deltamcp.hosts.hosts import Machine, installed_folder
 from deltamcp.results.policy import ResultPolicy, merge_policies
+from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.runtime.own_files import user_folder
 from deltamcp.runtime.process import collection_paused
 from deltamcp.server import DeltaServer
@@ -318,10 +319,11 @@ def _read_words(words: list[str], known: Mapping[str, UpstreamConfig]) -> Gatewa
     if path.is_file() and not shutil.which(word):
         return read_gateway_file(path, entries, known)
     if path.suffix in _CONFIGURATION_SUFFIXES:
-        raise ConfigurationError(f"There is no file {word}.")
+        raise missing_file_error(path)
     if shutil.which(word) is None:
         raise ConfigurationError(
-            f"{word} is neither a file nor a program here; name a configuration, a URL or a command."
+            f"{word} is neither a file nor a program here"
+            f"{suggest(word, targets.servable_files(), otherwise='name a configuration, a URL or a command')}"
         )
     return _wrap_command(words)
 
