@@ -354,7 +354,7 @@ class Engine:
     async def _await_start(self, name: str, request: RequestContext) -> bool:
         """Waits for the server that an unknown operation would be of, if that is starting; then renews the view."""
         principal = request.terms.caller.principal
-        if self.catalog.await_start is None or not await self.catalog.await_start(name, principal):
+        if not await self.catalog.wait_for_start(name, principal):
             return False
         if self.catalog.prepare is not None:
             await self.catalog.prepare(principal)

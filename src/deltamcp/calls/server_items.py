@@ -290,6 +290,18 @@ class ServerItems:
         for key, completer in self._catalog.completions.items():
             self._mount_completer(mount_point, key, completer)
         self._mount_points.append(mount_point)
+        mount_point.items.ask_mounted(self._catalog, self._hub, mount_point.mount, self._found)
+
+    def ask_mounted(
+        self, catalog: Catalog, hub: ChangeHub, mount: Mount, found: Callable[[Mount, Resource], Resource]
+    ) -> None:
+        """Asks a mounted server about what it has beside its items, and tells it what clients watch."""
+        self._catalog.add_mounted(catalog, mount, functools.partial(found, mount))
+        self._hub.add_mounted(hub, mount.inner_uri)
+
+    @property
+    def is_mounted(self) -> bool:
+        return bool(self._mount_points)
 
     def servers(self) -> "Iterator[ServerItems]":
         """Returns this server's items and those of the servers that are mounted in it, at any depth."""
@@ -313,6 +325,12 @@ class ServerItems:
         mounted = mount.item(item, self._results)
         mounted.origin = Origin(item, self._hooks, mount.uri)
         return mounted
+
+    def _found(self, mount: Mount, resource: Resource) -> Resource:
+        """Returns a resource that is not listed, and was found by its own URI, as one of a server around this."""
+        placed = copy.copy(resource)
+        placed.origin = Origin(resource, self._hooks, mount.uri)
+        return placed
 
     def _mount_completer(self, mount_point: _MountPoint, key: CompletionKey, completer: Completer) -> None:
         mounted = copy.copy(completer)

@@ -201,6 +201,23 @@ class GatewayFile(Struct, frozen=True):
     paths: tuple[Path, ...] = ()
 
 
+def check_config(config: GatewayConfig) -> None:
+    """Checks the values of a configuration that a program made, as those of a file are checked.
+
+    Raises:
+        ConfigurationError: a value is not allowed.
+    """
+    for struct, place in (
+        (config, "GatewayConfig"),
+        *((one, f"UpstreamConfig {one.name!r}") for one in config.upstreams),
+    ):
+        for name, kind in field_types(type(struct), ("upstreams", "results")).items():
+            try:
+                msgspec.convert(getattr(struct, name), kind)
+            except msgspec.ValidationError as error:
+                raise ConfigurationError(f"{place}: {name}: {str(error).partition(' - at')[0]}.") from None
+
+
 def read_gateway_file(path: Path) -> GatewayFile:
     """Returns the configuration of a gateway.
 

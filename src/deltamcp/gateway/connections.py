@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltamcp.calls.engine import Engine
 from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.client.options import ClientOptions
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig, entry_fault
 from deltamcp.limits import Limits
@@ -40,8 +41,15 @@ def _redacts_results(config: UpstreamConfig, gateway: GatewayConfig) -> bool:
 class Connections:
     """The connections of one gateway."""
 
-    def __init__(self, config: GatewayConfig, engine: Callable[[], Engine]) -> None:
-        """`engine` returns that of the gateway's server, once it has a transport."""
+    def __init__(
+        self, config: GatewayConfig, engine: Callable[[], Engine], client_options: Mapping[str, ClientOptions]
+    ) -> None:
+        """
+        Args:
+            engine: Returns that of the gateway's server, once it has a transport.
+            client_options: By the name of an upstream, further options of its client.
+        """
+        self._client_options = client_options
         self.config: GatewayConfig = config
         """That of the gateway."""
         self._engine = engine
@@ -75,6 +83,7 @@ class Connections:
             "redacts_results": _redacts_results(config, self.config),
             "computations": self._computations,
             "speak": config.speak,
+            **self._client_options.get(config.name, {}),
         }
         if fault := entry_fault(config):
             raise ConfigurationError(f"{config.name}: {fault}.")

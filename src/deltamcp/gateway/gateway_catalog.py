@@ -105,10 +105,15 @@ class GatewayCatalog:
 
     # Its life
 
-    async def open(self, cache_folder: Path) -> None:
-        """Offers what is known of the upstreams."""
+    async def open(self, cache_folder: Path | None) -> None:
+        """Offers what is known of the upstreams.
+
+        Raises:
+            ConfigurationError: users log in at one of them, and the server is mounted in another.
+        """
         catalog = self._server.engine.catalog
-        catalog.keep_content_lines(StoredContentLines(cache_folder))
+        if cache_folder is not None:
+            catalog.keep_content_lines(StoredContentLines(cache_folder))
         catalog.ask_upstreams(self._claims.find_mentioned, self._unlisted.find, self._notices, self._await_start)
         if self._logins:
             self._tell_principals_apart()
@@ -136,7 +141,17 @@ class GatewayCatalog:
             self._principals.close()
 
     def _tell_principals_apart(self) -> None:
-        """Has each principal see what upstreams list with its own login."""
+        """Has each principal see what upstreams list with its own login.
+
+        Raises:
+            ConfigurationError: the server is mounted in another, whose principals see the same.
+        """
+        if self._server.items.is_mounted:
+            names = ", ".join(one.name for one in self._logins)
+            raise ConfigurationError(
+                f"Users log in at {names}, so that this gateway cannot be mounted; serve it by itself, or leave out "
+                'auth = "oauth".'
+            )
         engine, seal = self._server.engine, self._seal()
         self._principals = PrincipalCatalogs(
             self._upstreams,
@@ -200,8 +215,8 @@ class GatewayCatalog:
         """Offers what the upstreams are known to list; if that is impossible, what they listed before stays."""
         try:
             await self._offer()
-        except ConfigurationError:
-            logger.exception("what the servers list now cannot be offered")
+        except ConfigurationError as error:
+            logger.error("what the servers list now cannot be offered: %s", error)
 
     async def _offer(self, surface: ServerSurface | None = None) -> None:
         """Offers what the upstreams are known to list: all that changed, at once, when it was made in a thread.
