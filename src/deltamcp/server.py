@@ -26,6 +26,7 @@ from deltamcp.catalog.schema.json_schema import normalize_draft
 from deltamcp.catalog.visibility import Visibility, VisibilityRule
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
+from deltamcp.item_tools import item_tools
 from deltamcp.limits import Limits
 from deltamcp.promises.runner import DEFAULT_CONCURRENCY, PromiseRunner
 from deltamcp.results.policy import ResultPolicy
@@ -94,6 +95,7 @@ class DeltaServer:
         rate_limits: RateLimits | None = None,
         promise_concurrency: int = DEFAULT_CONCURRENCY,
         conversation: Literal["process"] | None = None,
+        as_tools: bool = False,
     ) -> None:
         """
         Args:
@@ -134,6 +136,8 @@ class DeltaServer:
             conversation: "process" if every process that connects has one conversation, so that the server may send
                 changes unasked. By default it does so only where a client names its conversation, because most hosts
                 share a connection among several.
+            as_tools: Whether tools reach resources and prompts, for hosts that know only tools: `list_resources` and
+                `read_resource` once there is a resource, `list_prompts` and `get_prompt` once there is a prompt.
         """
         info: dict[str, JSON] = {"name": name, "version": version}
         for key, value in (("title", title), ("websiteUrl", website_url), ("icons", icons)):
@@ -156,7 +160,7 @@ class DeltaServer:
         computations = Computations(limits.work_steps)
         search = OperationSearch(catalog, embedder, embedder_weight, computations)
         self._catalog, self._limits, self._hooks = catalog, limits, hooks
-        self.items: ServerItems = ServerItems(catalog, hooks, hub, results, strict)
+        self.items: ServerItems = ServerItems(catalog, hooks, hub, results, strict, item_tools if as_tools else None)
         """What the server offers, for servers that it is mounted in and programs that make items themselves."""
         self._make_engine = functools.partial(
             Engine, catalog, info, instructions, limits, hooks, hub, search, computations, cache_seconds, conversation

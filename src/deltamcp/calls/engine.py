@@ -25,7 +25,7 @@ from deltamcp.calls.observers import CallLog, CallObserver, DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.rate_limits import RateBuckets, RateLimits
 from deltamcp.calls.request_context import RequestContext, RequestState
-from deltamcp.calls.resources import Prompts, Resources
+from deltamcp.calls.resources import FunctionRequest, Prompts, Resources
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.items.operation import Operation
@@ -178,6 +178,7 @@ class Engine:
         self._lists = Lists(self.capabilities, changes, search, computations, disclosure_observers, self._await_start)
         self._resources = Resources(self.capabilities, runner, continuation, changes, computations, cache_seconds)
         self._prompts = Prompts(self.capabilities, self._lists, runner)
+        runner.own_server = functools.partial(FunctionRequest, self._resources, self._prompts)
 
     @functools.cached_property
     def replica(self) -> Replica | None:

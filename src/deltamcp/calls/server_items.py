@@ -5,8 +5,8 @@ import functools
 import importlib.util
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from deltamcp.calls.middleware import Origin, ServerHooks, mount_chain
 from deltamcp.catalog.catalog import Catalog, Mount
@@ -29,6 +29,10 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 
 CompletionKey = tuple[str, str, str]
 """`"prompt"` or `"template"`, its name, and the argument."""
+
+
+ItemTools: TypeAlias = Callable[[Kind, Mapping[str, object]], Iterable[Operation]]
+"""Makes the tools that reach items of a kind, as far as their names are free."""
 
 
 class _MountPoint(NamedTuple):
@@ -65,13 +69,21 @@ class ServerItems:
     """The operations, resources, prompts and completions of one server, its own and those of mounted servers."""
 
     def __init__(
-        self, catalog: Catalog, hooks: ServerHooks, hub: ChangeHub, results: ResultPolicy | None, strict: bool
+        self,
+        catalog: Catalog,
+        hooks: ServerHooks,
+        hub: ChangeHub,
+        results: ResultPolicy | None,
+        strict: bool,
+        item_tools: ItemTools | None,
     ) -> None:
         """
         Args:
             results: The server's result policy.
             strict: Whether to refuse an operation whose summary is too long.
+            item_tools: Makes tools that reach resources and prompts, if the server is to have them.
         """
+        self._item_tools = item_tools
         self._catalog = catalog
         self._hooks = hooks
         self._hub = hub
@@ -96,6 +108,9 @@ class ServerItems:
         except ConfigurationError:
             self.remove(kind, _item_name(item))
             raise
+        if self._item_tools is not None:
+            for operation in self._item_tools(kind, self._catalog.operations):
+                self.add(operation)
 
     def remove(self, kind: Kind, name: str) -> None:
         """Removes an item by its name or URI.
@@ -201,7 +216,9 @@ class ServerItems:
         if self._mount_points:
             return functools.partial(self._replace, old, new, surface)
         version = self._catalog.version
-        drafted = _DraftedItems(self._catalog.draft(), self._hooks, self._hub, self._results, self._strict)
+        drafted = _DraftedItems(
+            self._catalog.draft(), self._hooks, self._hub, self._results, self._strict, self._item_tools
+        )
         drafted._replace(old, new, surface)
 
         def change() -> None:

@@ -355,11 +355,11 @@ class ServerNotices:
         """Returns the category of the server that an unknown operation would be of; empty if it can be of any."""
         if self._is_only_server:
             return next(iter(self._texts), "")
-        folded = _joined(name.strip())
+        folded = _flat_name(name.strip())
         found = [
             category
             for category in self._texts
-            if folded == _joined(category) or folded.startswith(f"{_joined(category)}_")
+            if folded == _flat_name(category) or folded.startswith(f"{_flat_name(category)}_")
         ]
         return max(found, key=len, default="")
 
@@ -374,7 +374,7 @@ class ServerNotices:
         return {category for category in self._texts if any(f" {name} " in words for name in _spellings(category))}
 
 
-def _joined(name: str) -> str:
+def _flat_name(name: str) -> str:
     """Returns a name or an id in one spelling: that of names of tools, whose words are joined by `_`."""
     return name.casefold().replace(".", "_").replace("/", "_")
 

@@ -255,6 +255,10 @@ class View:
         return index.missing_name(query, None if len(self.operations) == len(index) else self.operations.keys())
 
     @property
+    def resources(self) -> Mapping[str, Resource]:
+        return self._shared_items.resources
+
+    @property
     def templates(self) -> Mapping[str, Resource]:
         return self._shared_items.templates
 

@@ -81,6 +81,7 @@ class Gateway:
             lifespan=self._run,
             observers=observers if ledger is None else (*observers, ledger),
             conversation=config.conversation,
+            as_tools=config.as_tools,
         )
         self._connections = Connections(config, lambda: self.server.engine, client_options)
         self.redact: Callable[[str], str] = self._connections.redact

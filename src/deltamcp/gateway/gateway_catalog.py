@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from pathlib import Path
 from typing import NamedTuple
 
+from deltamcp import item_tools
 from deltamcp.calls.server_items import ServerSurface, can_queue_promises
 from deltamcp.catalog.directory import ServerNotices
 from deltamcp.catalog.disclosure import Disclosure
@@ -81,7 +82,9 @@ class GatewayCatalog:
             self.connections, self._known_to, self._claims.conflicts, None if live is None else live.describe
         )
         self._unlisted = UnlistedResources(self._claims, self._status)
-        self._upstream_items = UpstreamItems(_RESERVED_NAMES, self._claims)
+        self._upstream_items = UpstreamItems(
+            _RESERVED_NAMES | (item_tools.NAMES if config.as_tools else frozenset()), self._claims
+        )
         self._upstream_items.configure(config.has_prefix, config.results)
         make_catalog = server.items.make_catalog
         self._own_offer = OwnOffer(

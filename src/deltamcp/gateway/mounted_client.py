@@ -32,8 +32,8 @@ def server_of_client(client: DeltaClient, prefix: str) -> DeltaServer:
     options = client.options
     if unused := sorted(options.keys() - _PASSED_ON - _TAKEN):
         raise ConfigurationError(
-            f"mount(connect(...)) has no use for {', '.join(unused)}; leave {'it' if len(unused) == 1 else 'them'} out. "
-            "What the server asks and tells goes to the callers of the one that it is mounted in."
+            f"mount(connect(...)) has no use for {', '.join(unused)}; leave {'it' if len(unused) == 1 else 'them'} out."
+            " What the server asks and tells goes to the callers of the one that it is mounted in."
         )
     entry = _entry(client.endpoint, options.get("headers", {}))
     name = prefix or _name(client.endpoint)
