@@ -128,7 +128,7 @@ def encode(
         return EncodedText(compact, "json")
     work.spend(len(compact) // _CHARS_PER_STEP)
     search = _TableSearch(mark, dictionary, model, len(compact), work)
-    text = _document_text(_decode_json(compact), search)
+    text = _document_text(_decode_json(compact), compact, search)
     if text is None:
         return EncodedText(compact, "json")
     words = table_words(text)
@@ -136,8 +136,8 @@ def encode(
     return EncodedText(text, "table", words) if explained < search.count(compact) else EncodedText(compact, "json")
 
 
-def _document_text(value: Any, search: "_TableSearch") -> str | None:
-    skeleton = search.extract_tables(value)
+def _document_text(value: Any, json: str, search: "_TableSearch") -> str | None:
+    skeleton = search.extract_tables(value, json)
     tables = search.table_texts()
     if isinstance(skeleton, str):
         *_, last = search.found_tables.values()
@@ -174,11 +174,8 @@ class _TableSearch:
     def table_texts(self) -> list[str]:
         return [f"{self.mark}{number} {found.text[1:]}" for number, found in enumerate(self.found_tables.values(), 1)]
 
-    def extract_tables(self, value: Any, depth: int = 0) -> Any:
+    def extract_tables(self, value: Any, json: str, depth: int = 0) -> Any:
         """Returns the value with a placeholder for each table in it; only a placeholder where it is one table."""
-        if depth > _MAX_DEPTH or not isinstance(value, dict | list):
-            return value
-        json = jsonrpc.encode(value).decode()
         self.effort -= len(json)
         if len(json) < _MIN_TABLE_CHARS or self.effort < 0:
             return value
@@ -215,8 +212,13 @@ class _TableSearch:
 
     def _extract_inside(self, value: Any, depth: int) -> Any:
         if isinstance(value, dict):
-            return {key: self.extract_tables(child, depth + 1) for key, child in value.items()}
-        return [self.extract_tables(child, depth + 1) for child in value]
+            return {key: self._extract_below(child, depth + 1) for key, child in value.items()}
+        return [self._extract_below(child, depth + 1) for child in value]
+
+    def _extract_below(self, value: Any, depth: int) -> Any:
+        if depth > _MAX_DEPTH or not isinstance(value, dict | list):
+            return value
+        return self.extract_tables(value, jsonrpc.encode(value).decode(), depth)
 
     def _place_table(self, json: str, found: _FoundTable) -> str:
         self.found_tables[json] = found

@@ -115,7 +115,7 @@ class FirstReply(Struct, frozen=True):
             return FirstPart(window, shown, is_whole=True)
         policy = shown.policy
         is_compact = not shown.is_structured and document.strip_space(self.source.data, work) == window.text.encode()
-        most = policy.budget.cost_of(window.texts) if is_compact else policy.max_tokens
+        most = policy.budget.cost_of(window.texts, work) if is_compact else policy.max_tokens
         return FirstPart(window, shown, is_whole=True, keeps_original=blocks.cost(original, policy, work) <= most)
 
 
@@ -320,12 +320,11 @@ def _show_summary(frame: Frame, shown: JSON, cuts: tuple[str, ...]) -> Window:
 def _rows_window(data: bytes, units: Sequence[RawJSON], path: list[str], frame: Frame) -> Window | None:
     # In structured content nothing is abridged, because programs would take an abridged value for the value.
     space = len(data) if frame.structured else frame.budget.tokens
-    envelope, cuts = _envelope(data, path, space, frame.work)
-    return truncation.rows_window(units, 0, envelope, replace(frame, cuts=tuple(cuts)))
+    return truncation.rows_window(units, 0, _envelope(data, path, space, frame.work), frame)
 
 
-def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> tuple[Envelope, list[str]]:
-    """Returns what is around rows, and pointers to what is cut in it.
+def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> Envelope:
+    """Returns what is around rows.
 
     The members beside the rows are abridged to `space` bytes, at each level to half of what the level above has.
     """
@@ -344,7 +343,7 @@ def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> tup
         levels.append((name, {key: value.get(key) for key in names} | left_out))
         cuts += [pointer(*path[:depth]) + cut for cut in inner_cuts]
         data, space = members[name], space // 2
-    return Envelope(tuple(levels), tuple(path)), cuts
+    return Envelope(tuple(levels), tuple(path), tuple(cuts))
 
 
 # What is shown

@@ -31,11 +31,11 @@ def read_window(
 
     Where not even one unit fits, or the value is a scalar, the window shows the JSON as characters from the beginning.
     """
+    if until is not None:
+        policy = replace(policy, page_size=until - start)
     frame = _continuation_frame(policy, path, problem, work)
     if isinstance(units, str):
         return truncation.text_window(units, start, "characters", frame, until=until)
-    if until is not None:
-        frame = replace(frame, policy=replace(policy, page_size=until - start))
     window: Window | None = None
     if isinstance(units, Mapping):
         window = truncation.members_window(units, start, frame)
