@@ -29,8 +29,12 @@ class Budget(Struct, frozen=True):
 
     def spend_count(self, text: str, work: Work) -> None:
         """Counts the steps that counting the tokens of a text takes."""
-        if len(text) <= self.max_chars:
-            work.spend(len(text) // (_ASCII_PER_STEP if text.isascii() else _NON_ASCII_PER_STEP))
+        work.spend(self._steps(text))
+
+    def _steps(self, text: str) -> int:
+        if len(text) > self.max_chars:
+            return 0
+        return len(text) // (_ASCII_PER_STEP if text.isascii() else _NON_ASCII_PER_STEP)
 
     def cost(self, text: str) -> int:
         """Returns the tokens of a text; for a text over `max_chars`, a number above the budget."""
@@ -41,8 +45,7 @@ class Budget(Struct, frozen=True):
     def cost_of(self, parts: Iterable[str], work: Work) -> int:
         """Returns the tokens of several texts: the larger of joined by line breaks and counted one by one."""
         parts = [part for part in parts if part]
-        for part in parts:
-            self.spend_count(part, work)
+        work.spend(sum(map(self._steps, parts)))
         joined = self.cost("\n".join(parts))
         return joined if joined > self.tokens else max(joined, sum(map(self.cost, parts)))
 

@@ -66,7 +66,7 @@ class FirstReply(Struct, frozen=True):
     def simplify(self) -> "FirstReply":
         """Returns the same for a result whose query or tables take too much work: all of it, as plain JSON."""
         policy = replace(self.policy, fields=None, grep=None, tables=False, preview_above=0)
-        reason = "The query would take too much work, so all is shown. " if self.policy.query else ""
+        reason = "The query would take too much work, so all is shown. " if self.policy.has_query else ""
         return replace(self, policy=policy, reason=self.reason + reason)
 
     def show(self, handle: Handle | None, work: Work) -> "FirstPart":
@@ -359,7 +359,7 @@ def select(data: str | RawJSON, policy: ResolvedPolicy, work: Work) -> ShownResu
         WorkLimitError: the selection would take more steps than there are.
     """
     own = data if isinstance(data, str | bytes) else bytes(memoryview(data))
-    if not policy.query:
+    if not policy.has_query:
         return ShownResult(own, policy)
     if not policy.fields_requested and policy.grep is None:
         return _select_by_author(own, policy, work)

@@ -87,7 +87,7 @@ class StoredHeader(Struct, frozen=True, omit_defaults=True):
     @property
     def is_shown_whole(self) -> bool:
         """Whether the caller was shown all of the result."""
-        return not self.is_part and not self.policy.query
+        return not self.is_part and not self.policy.has_query
 
 
 class ContinueArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -211,7 +211,7 @@ class StoredResult:
     def _shown_data(self, work: Work) -> str | RawJSON:
         """Returns what the policy shows of the result."""
         data = self._whole_data
-        return select(data, self._header.policy, work).data if self._header.policy.query else data
+        return select(data, self._header.policy, work).data if self._header.policy.has_query else data
 
     @property
     def size(self) -> int:

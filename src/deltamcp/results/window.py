@@ -43,6 +43,14 @@ class Window(Struct, frozen=True):
         return self.end if self.end < self.total else None
 
     @property
+    def span(self) -> str:
+        """What the window shows of how much, in words."""
+        shown = self.end - self.start
+        if self.total <= shown:
+            return f"{self.total} {self.unit}"
+        return f"{self.start + 1}-{self.end} of {self.total} {self.unit}"
+
+    @property
     def is_part(self) -> bool:
         """Whether the window lacks something."""
         return self.unit != "whole" or bool(self.cuts)
