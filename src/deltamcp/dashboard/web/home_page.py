@@ -127,31 +127,6 @@ def _tokens(look: Look, home: Any) -> list[Child]:
         return [
             empty(why if look.about["counts"] else "This gateway was started with --no-ledger, and counts nothing.")
         ]
-    totals, pays = home["totals"], home["pays"]
-    saved = totals["tokens"]["saved"]
-    cost = totals["definitions"]["after"] + totals["metaTools"]["after"]
-    own = (
-        f"{number(totals['definitions']['after'])} for its own lists, "
-        f"{number(totals['metaTools']['after'])} for discover, get_schema and continue"
-    )
-    tiles = [
-        (
-            "Saved" if saved >= 0 else "Lost",
-            number(abs(saved)),
-            f"of {number(totals['tokens']['before'])} tokens",
-            "behind" if saved >= 0 else "now",
-        ),
-        (
-            "The gateway itself cost",
-            number(cost),
-            own,
-            "now",
-        ),
-    ]
-    if pays is not None:
-        turns = pays["turns"]
-        value = "no turn" if turns is None else f"turn {turns:,}"
-        tiles.append(("Pays from", value, _pays_text(pays), "behind" if turns is not None else "now"))
     chart = element(
         "figure",
         element(
@@ -189,20 +164,44 @@ def _tokens(look: Look, home: Any) -> list[Child]:
     )
     said = [element("p", sentence, class_="soft") for sentence in home["sentences"]]
     return [
-        element(
-            "dl",
-            *(
-                element(
-                    "div", element("dt", name), element("dd", value), element("dd", element("small", note)), class_=kind
-                )
-                for name, value, note, kind in tiles
-            ),
-            class_="figures",
-        ),
+        token_figures(home["totals"], home["pays"]),
         chart,
         listed,
         *said,
     ]
+
+
+def token_figures(totals: Any, pays: Any) -> Html:
+    """Returns what was saved, what the gateway itself cost, and from which turn on it pays, if that is known."""
+    saved = totals["tokens"]["saved"]
+    cost = totals["definitions"]["after"] + totals["metaTools"]["after"]
+    own = (
+        f"{number(totals['definitions']['after'])} for its own lists, "
+        f"{number(totals['metaTools']['after'])} for discover, get_schema and continue"
+    )
+    tiles = [
+        (
+            "Saved" if saved >= 0 else "Lost",
+            number(abs(saved)),
+            f"of {number(totals['tokens']['before'])} tokens",
+            "behind" if saved >= 0 else "now",
+        ),
+        (
+            "The gateway itself cost",
+            number(cost),
+            own,
+            "now",
+        ),
+    ]
+    if pays is not None:
+        turns = pays["turns"]
+        value = "no turn" if turns is None else f"turn {turns:,}"
+        tiles.append(("Pays from", value, _pays_text(pays), "behind" if turns is not None else "now"))
+    shown = (
+        element("div", element("dt", name), element("dd", value), element("dd", element("small", note)), class_=kind)
+        for name, value, note, kind in tiles
+    )
+    return element("dl", *shown, class_="figures")
 
 
 def _pays_text(pays: Any) -> str:
