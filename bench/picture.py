@@ -32,7 +32,9 @@ COLORS = {
     "light": {"ink": "#1f2328", "faint": "#59636e", "track": "#eaeef2", "plain": "#8c959f", "ours": "#0969da"},
     "dark": {"ink": "#e6edf3", "faint": "#9198a1", "track": "#212830", "plain": "#656c76", "ours": "#4493f8"},
 }
-_WIDTH, _LEFT, _BAR = 880, 300, 430
+_WIDTH, _MARGIN, _BAR = 600, 22, 440
+"""As narrow as the texts allow, which a phone shows at half their size."""
+_COLUMNS = 64
 AUDIT = FOLDER / "audit.txt"
 COMMAND = "delta-mcp audit examples/gateway/gateway.toml"
 _LINE = 21
@@ -40,10 +42,9 @@ _LINE = 21
 
 def measure(corpus: Path) -> dict[str, Any]:
     plain, ours = asyncio.run(run_plain_tasks(corpus)), asyncio.run(run_tasks(corpus))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return {
         "measured": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-        "commit": commit.stdout.strip(),
+        "commit": machine.commit(),
         "machine": machine.describe(),
         "command": "python -m bench.picture --measure",
         "servers": len(OWN) + len(REAL) + len(LISTED) + 1,
@@ -74,24 +75,27 @@ def draw(figures: dict[str, Any], colors: dict[str, str]) -> str:
     )
     parts = []
     for number, (title, note, before, after, unit) in enumerate(rows):
-        top = 62 + number * 76
-        parts += [_text(28, top + 18, title, colors["ink"], 17, 600), _text(28, top + 40, note, colors["faint"], 13)]
+        top = 62 + number * 92
+        parts.append(
+            f'<text x="{_MARGIN}" y="{top + 10}" fill="{colors["ink"]}" font-size="17" font-weight="600">{title}'
+            f'<tspan dx="10" fill="{colors["faint"]}" font-size="14" font-weight="400">{note}</tspan></text>'
+        )
         for place, (value, color) in enumerate(((before, colors["plain"]), (after, colors["ours"]))):
-            y = top + place * 26
+            y = top + 22 + place * 26
             width = max(3, round(_BAR * value / max(before, after)))
-            parts.append(f'<rect x="{_LEFT}" y="{y}" width="{_BAR}" height="20" rx="4" fill="{colors["track"]}"/>')
-            parts.append(f'<rect x="{_LEFT}" y="{y}" width="{width}" height="20" rx="4" fill="{color}"/>')
-            parts.append(_text(_LEFT + _BAR + 14, y + 15, f"{value:,}{unit}", colors["ink"], 15, 600))
+            parts.append(f'<rect x="{_MARGIN}" y="{y}" width="{_BAR}" height="20" rx="4" fill="{colors["track"]}"/>')
+            parts.append(f'<rect x="{_MARGIN}" y="{y}" width="{width}" height="20" rx="4" fill="{color}"/>')
+            parts.append(_text(_MARGIN + _BAR + 14, y + 16, f"{value:,}{unit}", colors["ink"], 17, 600))
     legend = []
-    for x, (name, color) in zip((_LEFT, _LEFT + 150), (("plain MCP", "plain"), ("Delta-MCP", "ours")), strict=True):
+    for x, (name, color) in zip((_MARGIN, _MARGIN + 130), (("plain MCP", "plain"), ("Delta-MCP", "ours")), strict=True):
         legend += [
-            f'<rect x="{x}" y="24" width="14" height="14" rx="3" fill="{colors[color]}"/>',
-            _text(x + 22, 36, name, colors["ink"], 15),
+            f'<rect x="{x}" y="18" width="14" height="14" rx="3" fill="{colors[color]}"/>',
+            _text(x + 22, 31, name, colors["ink"], 16),
         ]
     body = "\n  ".join((*legend, *parts))
     label = html.escape(describe(figures))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} 292" role="img" aria-label="{label}"\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} 332" role="img" aria-label="{label}"\n'
         '  font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">\n'
         f"  {body}\n</svg>\n"
     )
@@ -102,7 +106,7 @@ def record_audit() -> str:
     words = COMMAND.split()[1:]
     variables = {
         **os.environ,
-        "COLUMNS": "88",
+        "COLUMNS": str(_COLUMNS),
         "NO_COLOR": "1",
         "PATH": f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}",
     }
@@ -111,7 +115,7 @@ def record_audit() -> str:
     ).stdout
     totals, _, rest = found.partition("The largest tools")
     [summary] = re.findall(r"Behind the gateway .*", rest)
-    lines = (f"$ {COMMAND}", *totals.rstrip().splitlines(), "", *textwrap.wrap(summary, 88))
+    lines = (f"$ {COMMAND}", *totals.rstrip().splitlines(), "", *textwrap.wrap(summary, _COLUMNS))
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

@@ -32,6 +32,8 @@ from tests.support.fake_http import Fake, serve_fake
 from tests.support.grpc_peer import tool_request
 from tests.support.hostile_server import FORGED, HOSTILE_TEXTS, NASTY, NASTY_NAMES, command, serve_over_http
 from tests.support.login_issuer import LoginIssuer, as_json, serve_login_issuer
+from tests.support.paths import FORKED_PROGRAM
+from tests.support.processes import served_command
 
 SURROGATE = f"\ud800{FORGED}"
 DRAWN = re.compile(r"\r?\x1b\[[0-9;]*[mAK]|\x1b\[\?25[lh]")
@@ -178,6 +180,16 @@ def address() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def gateway_that_runs(home: Path, environment: dict[str, str]) -> Iterator[None]:
+    """A gateway of the user who runs the commands, with the hostile server behind it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        with served_command([str(FORKED_PROGRAM), "gateway", str(home / "mcp.json")]):
+            yield
+
+
 SERVED = "SERVED"
 """Stands for the words that start the hostile server."""
 ADDRESS = "ADDRESS"
@@ -223,11 +235,25 @@ COMMANDS: list[list[list[str]]] = [
     [["validate", "operations.json", RIGHT], ["validate", "--none", RIGHT]],
     [["completion", "bash"]],
     [["install", "cursor", "--yes"], ["install", "cursor", "--yes"], ["uninstall", "cursor", "--yes"]],
+    [["new", "server", LINE_FEED], ["new", "gateway", f"folder/{LINE_FEED}"]],
 ]
+COMMANDS_OF_A_GATEWAY: list[list[str]] = [
+    ["restart", "go"],
+    ["restart", FORGED],
+    ["status"],
+    ["status", "--json"],
+    ["logs"],
+    ["logs", "go"],
+    ["logs", LINE_FEED],
+    ["cancel", FORGED],
+    ["dashboard", FORGED],
+]
+"""What asks a gateway that runs."""
 
 
 def test_every_command_is_run():
-    assert {words[0] for commands in COMMANDS for words in commands} == {*VERBS}
+    commands = [words for commands in COMMANDS for words in commands]
+    assert {words[0] for words in [*commands, *COMMANDS_OF_A_GATEWAY]} == {*VERBS}
 
 
 def _label(commands: list[list[str]]) -> str:
@@ -243,6 +269,13 @@ def test_no_command_lets_others_steer_the_terminal_or_forge_a_line(commands, hom
     assert FORGED in seen or commands[0][0] in ("login", "secret", "completion"), seen
     # The lines of a definition's description begin with a space.
     assert_harmless(seen.replace("^D\x08\x08", ""), r"^" if commands[0][0] == "describe" else r"^[ \t]*")
+
+
+@pytest.mark.usefixtures("gateway_that_runs")
+def test_a_gateway_that_runs_lets_nobody_steer_the_terminal_or_forge_a_line(home, environment):
+    seen = run_all_on_terminal(COMMANDS_OF_A_GATEWAY, cwd=home, typed=b"\x04" * 4, **environment)
+    assert FORGED in seen, seen
+    assert_harmless(seen.replace("^D\x08\x08", ""))
 
 
 # Logins

@@ -10,8 +10,8 @@ import math
 import sys
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -23,76 +23,21 @@ from deltamcp.sources import http
 from deltamcp.sources.http import HttpService, fill_variables
 from deltamcp.sources.operations_loader import resolve_function
 from tests.support.conditions import advance_clock, wait_until
+from tests.support.http_peer import Heard, Peer, listening, reply
 
 SECRET = "sk-0123456789abcdef"
 STEPS = 4_000_000
 
 
-class Heard(NamedTuple):
-    method: str
-    target: str
-    headers: dict[str, str]
-    body: bytes
-
-
-class Peer:
-    """An HTTP server that records its requests and answers with `answer`; None closes the connection instead."""
-
-    def __init__(self, answer: Callable[[Heard], bytes | None]) -> None:
-        self.heard: list[Heard] = []
-        self.connections = 0
-        self._answer = answer
-
-    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                line, *lines = head.strip().split("\r\n")
-                headers = {key.lower(): text.strip() for key, _, text in (line.partition(":") for line in lines)}
-                method, target, _ = line.split(" ")
-                body = await reader.readexactly(int(headers.get("content-length", 0)))
-                heard = Heard(method, target, headers, body)
-                self.heard.append(heard)
-                answer = self._answer(heard)
-                if answer is None:
-                    break
-                writer.write(answer)
-                await writer.drain()
-                if b"connection: close" in answer:
-                    break
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-
-def reply(status: int = 200, body: bytes | str = b"", kind: str = "application/json", *more: str) -> bytes:
-    body = body.encode() if isinstance(body, str) else body
-    lines = [
-        f"HTTP/1.1 {status} Said",
-        f"content-length: {len(body)}",
-        *([f"content-type: {kind}"] if kind else []),
-        *more,
-    ]
-    return "\r\n".join([*lines, "", ""]).encode() + body
-
-
 @contextlib.asynccontextmanager
 async def service(answer: Any = None, /, *, base: str = "", **options: Any) -> AsyncIterator[tuple[HttpService, Peer]]:
-    peer = Peer(
-        answer if callable(answer) else lambda heard: answer if isinstance(answer, bytes) else reply(204, kind="")
-    )
-    server = await asyncio.start_server(peer.talk, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    entry = ServiceEntry(base_url=f"http://127.0.0.1:{port}{base}", **options)
-    made = HttpService(entry, {"KEY": SECRET}, Computations(STEPS), Limits())
-    try:
-        yield made, peer
-    finally:
-        await made.close()
-        server.close()
-        await server.wait_closed()
+    async with listening(answer) as peer:
+        entry = ServiceEntry(base_url=f"{peer.url}{base}", **options)
+        made = HttpService(entry, {"KEY": SECRET}, Computations(STEPS), Limits())
+        try:
+            yield made, peer
+        finally:
+            await made.close()
 
 
 # Requests

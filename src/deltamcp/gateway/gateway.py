@@ -17,6 +17,8 @@ from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.client.options import ClientOptions
 from deltamcp.delivery.stored_results import KeptResults
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway import connections
+from deltamcp.gateway.api_server import is_api
 from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, UpstreamConfig, check_config
 from deltamcp.gateway.connections import Connections, connection_basis
 from deltamcp.gateway.gateway_catalog import GatewayCatalog
@@ -56,7 +58,7 @@ class Gateway:
         """
         Args:
             observers: As of `DeltaServer`.
-            cache_folder: Where to keep what upstreams list; the user's folder for it by default; False to keep nothing.
+            cache_folder: Where to keep what upstreams list; the user's folder by default; False to keep no lists.
             client_options: By the name of an upstream, options of its client that no file can say, such as a function
                 that gives a token.
             default_results: How results pass where neither the configuration nor an upstream has a policy: as they are,
@@ -83,11 +85,11 @@ class Gateway:
             conversation=config.conversation,
             as_tools=config.as_tools,
         )
-        self._connections = Connections(config, lambda: self.server.engine, client_options)
+        self._cache_folder = None if cache_folder is False else cache_folder or connections.cache_folder()
+        self._connections = Connections(config, lambda: self.server.engine, self._cache_folder, client_options)
         self.redact: Callable[[str], str] = self._connections.redact
         """Returns a text without what nobody is told of the upstreams' entries."""
         self.server.add_pages(self._connections.pages)
-        self._cache_folder = None if cache_folder is False else cache_folder or user_folder("cache") / "catalogs"
         self._cache = ListingCache(self._cache_folder)
         self._approvals = approvals or Approvals()
         self._quarantine = Quarantine(self._approvals)
@@ -107,6 +109,11 @@ class Gateway:
     @property
     def ledger(self) -> Ledger | None:
         return self._ledger
+
+    @property
+    def live(self) -> LiveConfiguration | None:
+        """Where the configuration is from, if the gateway follows what changes there."""
+        return self._live
 
     @property
     def approvals(self) -> Approvals:
@@ -251,7 +258,9 @@ class Gateway:
         """Returns what first calls import: the client, and the queue if tools that come later may give promises."""
         names = {"deltamcp.client.client", "deltamcp.upstreams.task"}
         for config in self._config.upstreams:
-            names.add(f"deltamcp.client.links.{'process' if 'command' in config.entry else 'http'}")
+            names.add(f"deltamcp.client.links.{_link_module(config)}")
+            if is_api(config.entry):
+                names |= {"deltamcp.sources.openapi.operation_maker", "httpx2"}
         if can_queue_promises() and any(config.promise != "never" for config in self._config.upstreams):
             names |= QUEUE_MODULES
         return names
@@ -273,3 +282,7 @@ class Gateway:
             task = asyncio.get_running_loop().create_task(tell(upstream))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+
+def _link_module(config: UpstreamConfig) -> str:
+    return "memory" if is_api(config.entry) else "process" if "command" in config.entry else "http"

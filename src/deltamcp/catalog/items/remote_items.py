@@ -12,6 +12,7 @@ from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgument
 from deltamcp.catalog.schema.json_schema import ForeignSchema
 from deltamcp.catalog.text.clean_text import MAX_PROBLEMS
 from deltamcp.errors import ConfigurationError
+from deltamcp.results.content import WRAPPER
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.values import JSON
 from deltamcp.work import WorkLimitError
@@ -61,6 +62,17 @@ class RemoteOperation(Operation):
         named.abandon = self.abandon
         named.is_own = self.is_own
         return named
+
+    @property
+    def shown_result(self) -> JSON:
+        """The official SDK wraps what is no object, and some servers a text; replies are without the wrapper."""
+        schema = self.output_schema or {}
+        members = schema.get("properties")
+        if not isinstance(members, dict) or len(members) != 1:
+            return schema
+        [(name, inner)] = members.items()
+        is_text = isinstance(inner, dict) and inner.get("type") == "string"
+        return inner if name == WRAPPER or is_text else schema
 
     def undeclared_arguments(self, arguments: Mapping[str, JSON]) -> list[str]:
         return [one.name for one in self._declared_arguments.find_undeclared(arguments)] if arguments else []

@@ -51,7 +51,7 @@ class Approvals:
             ConfigurationError: the user has no home.
         """
         identity = hashlib.sha256(encode_canonical([config.name, _identity(config.entry)])).hexdigest()
-        return self.folder / f"{_file_name(config.name)}-{identity[:16]}.json"
+        return self.folder / f"{file_name(config.name)}-{identity[:16]}.json"
 
     def path_for_principals(self, config: UpstreamConfig) -> Path:
         """Returns the file of what an upstream lists to principals with logins of their own, and that waits.
@@ -185,8 +185,9 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _identity(entry: dict[str, Any]) -> Any:
     """Returns what says which server an entry of a configuration means; variables and headers do not."""
-    return {key: entry[key] for key in ("command", "args", "url") if key in entry}
+    return {key: entry[key] for key in ("command", "args", "url", "openapi") if key in entry}
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
+    """Returns what a name looks like in the name of a record."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]

@@ -169,7 +169,7 @@ def _part(name: str, item: JSON, encoding: FieldEncoding, read_file: ReadFile) -
         kind = encoding.media_type or "application/octet-stream"
         file_name = "file"
         if isinstance(item, str) and item.startswith(FILE_PREFIX):
-            file_name = _quote_name(item.replace("\\", "/").rpartition("/")[2])
+            file_name = _quote_name(item.removeprefix(FILE_PREFIX).replace("\\", "/").rpartition("/")[2])
         head = f'Content-Disposition: form-data; name="{label}"; filename="{file_name}"\r\nContent-Type: {kind}\r\n\r\n'
         return head.encode() + read_bytes(item, name, read_file)
     as_json = isinstance(item, dict | list) or encoding.media_type.endswith("json")

@@ -3,9 +3,10 @@
 Percent-encoding follows RFC 6570: every value by itself, so that a delimiter between values stays what it is.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -16,6 +17,8 @@ _RESERVED = ":/?#[]@!$&'()*+,;="
 """RFC 3986, 2.2: what `allowReserved` leaves as it is."""
 _QUERY_RESERVED = ":/?[]@!$'()*,;"
 """The same in a query, where `#`, `&`, `=` and `+` would end the value or change it (OpenAPI 3.2, 4.12.2.1)."""
+
+_COOKIE_UNSAFE = re.compile(r"[\x00-\x1f;\x7f]")
 
 Pairs: TypeAlias = list[tuple[str, str]]
 """Names and values, both encoded already."""
@@ -44,16 +47,19 @@ STYLES: Mapping[str, Rule] = {
     "tabDelimited": Rule("", "%09", "&", True),
     "deepObject": Rule("", ",", "&", True),
     "cookie": Rule("", ",", "; ", True),
+    "simpleSpaces": Rule("", "%20", "%20", False),
+    "simplePipes": Rule("", "%7C", "%7C", False),
+    "simpleTabs": Rule("", "%09", "%09", False),
 }
-"""All styles of the specification; `tabDelimited` is `tsv` of Swagger 2.0."""
+"""All styles of the specification, and what only Swagger 2.0 has: tabs, and delimiters in a path and in headers."""
 
 PLACES: Mapping[str, tuple[str, ...]] = {
-    "path": ("simple", "label", "matrix", "pipeDelimited", "spaceDelimited", "tabDelimited"),
+    "path": ("simple", "label", "matrix", "simpleSpaces", "simplePipes", "simpleTabs"),
     "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject", "tabDelimited"),
-    "header": ("simple", "pipeDelimited", "spaceDelimited", "tabDelimited"),
+    "header": ("simple", "simpleSpaces", "simplePipes", "simpleTabs"),
     "cookie": ("form", "cookie"),
 }
-"""The styles of each place, the default first. Those with delimiters outside of a query are Swagger's."""
+"""The styles of each place, the default first."""
 
 
 def text_of(value: JSON) -> str:
@@ -77,6 +83,17 @@ def encode_reserved_path(text: str) -> str:
 
 
 def as_is(text: str) -> str:
+    return text
+
+
+def check_cookie(text: str) -> str:
+    """Returns a text that goes into a cookie as it is.
+
+    Raises:
+        ToolError: it would end the cookie.
+    """
+    if _COOKIE_UNSAFE.search(text):
+        raise ToolError("A parameter that goes into a cookie must not have semicolons or control characters.")
     return text
 
 
@@ -119,6 +136,8 @@ def _pairs(name: str, value: JSON, rule: Rule, explode: bool, encode: Encode) ->
 
 def _write_unnamed(value: JSON, rule: Rule, explode: bool, encode: Encode) -> str:
     between = rule.exploded if explode else rule.separator
+    if encode is as_is:
+        between = unquote(between)
     match value:
         case list():
             return between.join(encode(text_of(item)) for item in value if item is not None)
@@ -202,7 +221,7 @@ def write_parameter(style: Style, value: JSON) -> str:
         case "header":
             encode = as_is
         case _:
-            encode = as_is if style.style == "cookie" else encode_all
+            encode = check_cookie if style.style == "cookie" else encode_all
     written = write(style.name, value, style.style, style.explode, encode)
     if style.place == "path" and not written:
         raise ToolError(f"The parameter {style.name} is part of an address and must not be empty.")

@@ -14,7 +14,9 @@ class ClientCredentials(Struct, frozen=True, kw_only=True):
     """A client of OAuth 2 that acts for itself. Its texts may contain `${NAME}`."""
 
     client_id: str
+    """The id that the authorization server gave the client."""
     client_secret: str
+    """The secret that belongs to it; better `${NAME}` than the secret itself."""
     scopes: tuple[str, ...] | None = None
     """By default those that the operation needs."""
     token_url: str | None = None
@@ -38,10 +40,11 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     credentials: dict[str, str | ClientCredentials] = {}
     """By the name of the document's security scheme: a key, a token, or `user:password`."""
     allow: tuple[str, ...] = ()
-    """Which operations are offered, see `OperationPattern`; empty for all."""
+    """Which operations are offered, as `tag:NAME`, `GET`, `/path/*`, `GET /path/*`, an id or a name; empty for all."""
     deny: tuple[str, ...] = ()
     """Which are not, whatever `allow` says."""
     include_deprecated: bool = False
+    """True offers operations that the document calls deprecated, too."""
     annotations: dict[str, dict[str, bool]] = {}
     """MCP's hints by pattern, where the method of an operation says something else."""
     file_folders: tuple[str, ...] = ()

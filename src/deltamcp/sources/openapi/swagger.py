@@ -14,6 +14,8 @@ _STYLES: Mapping[str, Mapping[str, Any]] = {
     "multi": {"explode": True},
 }
 """`collectionFormat` (Swagger 2.0, Parameter Object) as a style of OpenAPI 3; tabs have none there."""
+_UNNAMED_STYLES = {"spaceDelimited": "simpleSpaces", "tabDelimited": "simpleTabs", "pipeDelimited": "simplePipes"}
+"""Those of places where a value has no name."""
 _PARAMETER_KEYS = frozenset(
     {"name", "in", "required", "description", "allowEmptyValue", "deprecated", "collectionFormat", "example"}
 )
@@ -25,8 +27,8 @@ def modern_parameter(parameter: Mapping[str, Any]) -> dict[str, Any]:
     schema = {key: value for key, value in parameter.items() if key not in _PARAMETER_KEYS and not key.startswith("x-")}
     kept = {key: parameter[key] for key in ("name", "in", "required", "description", "deprecated") if key in parameter}
     style = _STYLES.get(parameter.get("collectionFormat", "csv"), {}) if parameter.get("type") == "array" else {}
-    if style.get("style") == "pipeDelimited" and parameter.get("in") in ("path", "header"):
-        style = {**style, "style": "pipeDelimited"}
+    if "style" in style and parameter.get("in") in ("path", "header"):
+        style = {**style, "style": _UNNAMED_STYLES[style["style"]]}
     return {**kept, **style, "schema": schema}
 
 
