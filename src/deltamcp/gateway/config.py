@@ -159,6 +159,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def has_prefix(self) -> bool:
+        """Whether names of tools and prompts begin with that of their upstream."""
         return len(self.upstreams) > 1 if self.prefix is None else self.prefix
 
 

@@ -108,6 +108,7 @@ class Gateway:
 
     @property
     def ledger(self) -> Ledger | None:
+        """What notes calls and lists, if anything does."""
         return self._ledger
 
     @property
@@ -117,10 +118,12 @@ class Gateway:
 
     @property
     def approvals(self) -> Approvals:
+        """What was approved of the servers behind it."""
         return self._approvals
 
     @property
     def quarantine(self) -> Quarantine:
+        """What is kept out of what those list."""
         return self._quarantine
 
     def _make_upstream(self, config: UpstreamConfig) -> GatewayUpstream:
