@@ -14,6 +14,7 @@ from deltamcp.dashboard.api import GatewayApi
 from deltamcp.gateway import live_configuration
 from deltamcp.gateway.trust.entry_approvals import shown_entry
 from deltamcp.hosts.hosts import Machine, belongs_to_project
+from deltamcp.runtime.own_files import user_folder
 from tests.support.command_line import run, run_on_terminal
 from tests.support.conditions import wait_until
 from tests.support.followed_gateway import PROGRAM, configuration, entries, following, names, until_named
@@ -251,3 +252,17 @@ def test_which_files_are_a_projects(tmp_path, path, is_project):
         (home / "repository" / "link-out.json").symlink_to(home / "work" / "mcp.json")
     machine = Machine(home, tmp_path, sys.platform, {})
     assert belongs_to_project(Path(tmp_path / path), machine) is is_project
+
+
+def test_another_address_or_credential_of_a_projects_api_waits_and_no_secret_of_it_is_kept(project, monkeypatch):
+    monkeypatch.setenv("TOKEN", "an-0ther-s3cret")
+    path = project / "gateway.toml"
+    api = '[servers.books]\nopenapi = "books.json"\nbase_url = "https://books.example"\n'
+    path.write_text(f'{api}credentials = {{ token = "l1teral-s3cret" }}\n')
+    _, known = read(path)
+    assert known["books"].entry["credentials"] == {"token": "l1teral-s3cret"}
+    records = "".join(one.read_text() for one in user_folder("state").rglob("*-entries.json"))
+    assert "books.example" in records and "l1teral" not in records
+    for text in (api.replace("books.example", "thief.example"), f'{api}credentials = {{ token = "${{TOKEN}}" }}\n'):
+        path.write_text(text)
+        assert [*left_out(path)] == ["books"]

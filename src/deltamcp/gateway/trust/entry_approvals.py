@@ -137,9 +137,18 @@ def shown_entry(entry: Mapping[str, Any], salt: str) -> dict[str, JSON]:
             shown[key] = {name: mask(text) if is_secret_name(name) else text for name, text in table.items()}
     if args := entry.get("args"):
         shown["args"] = [_shown_word(before, word, mask) for before, word in itertools.pairwise(["", *args])]
-    if url := entry.get("url"):
-        shown["url"] = _shown_address(url, mask)
+    for key in ("url", "openapi", "base_url"):
+        if url := entry.get(key):
+            shown[key] = _shown_address(url, mask)
+    if credentials := entry.get("credentials"):
+        shown["credentials"] = {name: _shown_credential(one, mask) for name, one in credentials.items()}
     return {key: value for key, value in shown.items() if value not in ({}, [])}
+
+
+def _shown_credential(credential: JSON, mask: Callable[[str], str]) -> JSON:
+    if not isinstance(credential, dict):
+        return mask(str(credential))
+    return {name: mask(str(text)) if name == "client_secret" else text for name, text in credential.items()}
 
 
 def _shown_word(before: str, word: str, mask: Callable[[str], str]) -> str:
