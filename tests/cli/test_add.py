@@ -106,6 +106,15 @@ def test_a_python_file_is_served(own, tmp_path):
     assert run("list", f"{own}#it", cwd=tmp_path).code == 0
 
 
+def test_a_document_is_an_http_api(own, tmp_path, capsys):
+    document = tmp_path / "work" / "shop.json"
+    document.write_text(json.dumps({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "paths": {}}))
+    add("shop", "shop.json", "--header", "X-Key: ${keyring:shop}", "--yes")
+    assert servers(own) == {"shop": {"openapi": str(document), "headers": {"X-Key": "${keyring:shop}"}}}
+    others = write_json(tmp_path)
+    assert "stands in a gateway.toml" in refused(capsys, "add", "shop", "shop.json", "--config", str(others))
+
+
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_everything_else_in_the_file_stays_to_the_byte(own, line_end):
     own.parent.mkdir(parents=True)

@@ -25,9 +25,11 @@ from deltamcp.hosts.server_edit import add_server, remove_server, servers_key, s
 from deltamcp.runtime.own_files import user_folder
 from deltamcp.runtime.secrets import is_secret_name
 
+_DOCUMENT_SUFFIXES = (".json", ".yaml", ".yml")
+
 
 def set_up(verb: argparse.ArgumentParser) -> None:
-    verb.usage = "delta-mcp add NAME [OPTIONS] -- COMMAND... | URL | FILE.py"
+    verb.usage = "delta-mcp add NAME [OPTIONS] -- COMMAND... | URL | FILE"
     verb.description = (
         "Writes a server into the gateway's file, which a gateway that runs follows. Shows the change and asks first; "
         "remove undoes it."
@@ -45,7 +47,9 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--cwd", metavar="FOLDER", help="where the command is started")
     _add_options(verb)
     targets.add_words_argument(
-        verb, "NAME", "what the model knows the server by; then its command, its URL or a file that serve takes"
+        verb,
+        "NAME",
+        "what the model knows the server by; then its command, its URL, a file that serve takes or an OpenAPI document",
     )
     verb.set_defaults(run=lambda args: run(args, verb))
 
@@ -79,6 +83,8 @@ def run(args: argparse.Namespace, verb: argparse.ArgumentParser) -> None:
     if fault := entry_fault(UpstreamConfig(name=name, entry=entry)):
         raise ConfigurationError(f"{fault}.")
     path = _find_file(args.config)
+    if "openapi" in entry and path.suffix != ".toml":
+        raise ConfigurationError(f"An HTTP API stands in a gateway.toml of delta-mcp, not in {path}.")
     before = _read(path)
     if before is not None:
         _check_name(name, read_gateway_file(path))
@@ -125,17 +131,21 @@ def _make_entry(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
         ConfigurationError: options and words do not go together.
     """
     path = Path(words[0]).expanduser()
+    headers = dict(map(targets.parse_header, args.header))
+    with_headers = {"headers": headers} if headers else {}
     if len(words) == 1 and "://" in words[0]:
         if args.env or args.cwd:
             raise ConfigurationError("--env and --cwd are for a command; a URL takes --header NAME:VALUE.")
-        headers = dict(_split(text, ":", "--header", "NAME:VALUE") for text in args.header)
-        return {"url": words[0], **({"headers": headers} if headers else {})}
+        return {"url": words[0], **with_headers}
+    is_document = len(words) == 1 and path.suffix in _DOCUMENT_SUFFIXES and path.is_file()
+    if is_document and not (path.suffix == ".json" and files.is_operations_file(path)):
+        return {"openapi": str(path.resolve()), **with_headers}
     if args.header:
         raise ConfigurationError("--header is for a URL; a command takes --env NAME=VALUE.")
-    if len(words) == 1 and (is_python_file(words[0]) or (path.suffix == ".json" and path.is_file())):
+    if is_document or (len(words) == 1 and is_python_file(words[0])):
         words = [*find_program(), "serve", str(path.resolve())]
     entry: dict[str, Any] = {"command": words[0], "args": words[1:]}
-    env = dict(_split(text if "=" in text else f"{text}=${{{text}}}", "=", "--env", "NAME=VALUE") for text in args.env)
+    env = dict(map(_parse_variable, args.env))
     folder = args.cwd or ("." if any(map(_is_here, words)) else None)
     return {
         **{key: value for key, value in entry.items() if value},
@@ -144,11 +154,11 @@ def _make_entry(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _split(text: str, mark: str, option: str, form: str) -> tuple[str, str]:
-    name, found, value = text.partition(mark)
-    if not found or not name.strip() or any(ord(char) < 32 for char in text):
-        raise ConfigurationError(f"{option} takes {form}, not {name!r:.40}.")
-    return name.strip(), value.strip() if mark == ":" else value
+def _parse_variable(text: str) -> tuple[str, str]:
+    name, is_given, value = text.partition("=")
+    if not name.strip() or any(ord(char) < 32 for char in text):
+        raise ConfigurationError(f"--env takes NAME=VALUE or NAME, not {name!r:.40}.")
+    return name.strip(), value if is_given else f"${{{name.strip()}}}"
 
 
 def _is_here(word: str) -> bool:

@@ -135,6 +135,8 @@ def shown_entry(entry: Mapping[str, Any], salt: str) -> dict[str, JSON]:
     for key in ("env", "headers"):
         if table := entry.get(key):
             shown[key] = {name: mask(text) if is_secret_name(name) else text for name, text in table.items()}
+    if credentials := entry.get("credentials"):  # of an HTTP API
+        shown["credentials"] = {name: _masked_texts(one, mask) for name, one in credentials.items()}
     if args := entry.get("args"):
         shown["args"] = [_shown_word(before, word, mask) for before, word in itertools.pairwise(["", *args])]
     for key in ("url", "openapi", "base_url"):
@@ -149,6 +151,10 @@ def _shown_credential(credential: JSON, mask: Callable[[str], str]) -> JSON:
     if not isinstance(credential, dict):
         return mask(str(credential))
     return {name: mask(str(text)) if name == "client_secret" else text for name, text in credential.items()}
+
+
+def _masked_texts(value: Any, mask: Callable[[str], str]) -> JSON:
+    return {key: mask(str(text)) for key, text in value.items()} if isinstance(value, Mapping) else mask(str(value))
 
 
 def _shown_word(before: str, word: str, mask: Callable[[str], str]) -> str:
