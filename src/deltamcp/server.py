@@ -276,6 +276,8 @@ class DeltaServer:
         self,
         document: "str | os.PathLike[str] | bytes | Mapping[str, JSON] | Api",
         settings: "ApiSettings | None" = None,
+        *,
+        environment: Mapping[str, str] = os.environ,
     ) -> "Api":
         """Registers the operations of an HTTP API as tools, from its OpenAPI document.
 
@@ -284,15 +286,16 @@ class DeltaServer:
         Args:
             document: A file, an `http` address, the document as JSON or YAML, or as values; or an `Api` of these.
             settings: Where the API is, which operations are offered, and with what credentials.
+            environment: The values of `${NAME}` in the settings.
 
         Raises:
             ConfigurationError: the document cannot be read, its API's address is not known, or a name is taken.
         """
         from deltamcp.sources.openapi.operation_maker import make_operations, open_api  # most servers need none
 
-        api = open_api(document, settings, os.environ)
-        service, operations = make_operations(api, os.environ, self._limits)
-        self._replace_operations([], operations)
+        api = open_api(document, settings, environment)
+        service, operations = make_operations(api, environment, self._limits)
+        self.items.replace_operations([], operations)
         self._services.append(service)
         return api
 

@@ -44,7 +44,9 @@ def test_tasks_that_make_a_call_again_cost_a_fifth_for_who_names_what_it_has(sha
     if missing := missing_servers():
         pytest.skip(f"not installed: run `python -m tests.interop.install {' '.join(missing)}`")
     pairs = asyncio.run(run_repeating_tasks(shared / "corpus"))
-    assert all(run.is_right for pair in pairs for run in pair), [(run.given, run.right) for pair in pairs for run in pair]
+    assert all(run.is_right for pair in pairs for run in pair), [
+        (run.given, run.right) for pair in pairs for run in pair
+    ]
     naming, silent = (sum(pair[at].tokens for pair in pairs) for at in (0, 1))
     assert naming <= REPEATED_SHARE * silent, [(run.task.name, run.tokens) for pair in pairs for run in pair]
 

@@ -15,6 +15,8 @@ from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.delivery.stored_results import KeptResults
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway import connections
+from deltamcp.gateway.api_server import is_api
 from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, UpstreamConfig
 from deltamcp.gateway.connections import Connections, connection_basis
 from deltamcp.gateway.gateway_catalog import GatewayCatalog
@@ -71,11 +73,11 @@ class Gateway:
             observers=observers if ledger is None else (*observers, ledger),
             conversation=config.conversation,
         )
-        self._connections = Connections(config, lambda: self.server.engine)
+        self._cache_folder = cache_folder or connections.cache_folder()
+        self._connections = Connections(config, lambda: self.server.engine, self._cache_folder)
         self.redact: Callable[[str], str] = self._connections.redact
         """Returns a text without what nobody is told of the upstreams' entries."""
         self.server.add_pages(self._connections.pages)
-        self._cache_folder = cache_folder or user_folder("cache") / "catalogs"
         self._cache = ListingCache(self._cache_folder)
         self._approvals = approvals or Approvals()
         self._quarantine = Quarantine(self._approvals)
@@ -227,7 +229,9 @@ class Gateway:
         """Returns what first calls import: the client, and the queue if tools that come later may give promises."""
         names = {"deltamcp.client.client", "deltamcp.upstreams.task"}
         for config in self._config.upstreams:
-            names.add(f"deltamcp.client.links.{'process' if 'command' in config.entry else 'http'}")
+            names.add(f"deltamcp.client.links.{_link_module(config)}")
+            if is_api(config.entry):
+                names |= {"deltamcp.sources.openapi.operation_maker", "httpx2"}
         if can_queue_promises() and any(config.promise != "never" for config in self._config.upstreams):
             names |= QUEUE_MODULES
         return names
@@ -249,6 +253,10 @@ class Gateway:
             task = asyncio.get_running_loop().create_task(tell(upstream))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+
+def _link_module(config: UpstreamConfig) -> str:
+    return "memory" if is_api(config.entry) else "process" if "command" in config.entry else "http"
 
 
 def _without_own_policies(config: GatewayConfig) -> GatewayConfig:

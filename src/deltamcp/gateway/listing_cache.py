@@ -14,17 +14,20 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from deltamcp.gateway.api_server import is_api
 from deltamcp.runtime.own_files import read_own_file, replace_own_file
 from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
 
-_FORMAT = 5
+_FORMAT = 6
 """The number of this form of the files; a change of `CachedListing` or `UpstreamListing` needs another."""
 _MAX_BYTES = 256 * 1024 * 1024
 _MAX_LINES = 16
 """The content lines that are kept: gateways of several configurations may use one folder."""
 _PLAIN_KEYS = ("type", "transport", "command", "args", "cwd", "url", "serverUrl", "httpUrl")
 """The members of an entry that identify an upstream; of `env` and `headers` only the names do."""
+_SECRET_KEYS = ("headers", "credentials")
+"""Those of an API's entry of which only the names do; its others say what it lists."""
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 
@@ -85,12 +88,13 @@ class ListingCache:
             logger.warning("the list of %s is not kept: %s", name, getattr(error, "strerror", None) or error)
 
     def _path(self, name: str, entry: Mapping[str, Any]) -> Path:
+        keys = entry.keys() - {*_SECRET_KEYS} if is_api(entry) else _PLAIN_KEYS
         identity = [
             name,
-            {key: entry[key] for key in _PLAIN_KEYS if key in entry},
+            {key: entry[key] for key in keys if key in entry},
             *(
                 sorted(map(str, value)) if isinstance(value := entry.get(key), dict) else []
-                for key in ("env", "headers")
+                for key in (_SECRET_KEYS if is_api(entry) else ("env", "headers"))
             ),
         ]
         digest = sha256_digest(encode_canonical(identity)).rpartition(":")[2]

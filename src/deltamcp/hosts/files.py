@@ -24,6 +24,7 @@ from deltamcp.hosts.hosts import (
     relative_path,
 )
 from deltamcp.hosts.jsonc_edit import strip_comments
+from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.runtime.secrets import load_secret
 from deltamcp.values import JSON
 
@@ -335,7 +336,7 @@ def read_document(path: Path) -> JSON:
     """
     try:
         if not path.is_file():
-            raise ConfigurationError(f"There is no file {path}.")
+            raise missing_file_error(path)
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ConfigurationError(
                 f"{path} is larger than {MAX_FILE_BYTES >> 20} MB; name a file with servers alone."

@@ -128,9 +128,17 @@ class Machine(NamedTuple):
         """Returns the files that match a host file's template and exist."""
         if host_file.system not in ("", self.system):
             return []
-        root, _, pattern = host_file.template.partition("/")
-        folder = self._base_folders[root.strip("{}")]
+        folder, pattern = self._split(host_file)
         return [path for path in sorted(folder.glob(pattern)) if path.is_file()]
+
+    def path_of(self, host_file: HostFile) -> Path:
+        """Returns where a host file is, or would be; a `*` of its template stays."""
+        folder, pattern = self._split(host_file)
+        return folder / pattern
+
+    def _split(self, host_file: HostFile) -> tuple[Path, str]:
+        root, _, pattern = host_file.template.partition("/")
+        return self._base_folders[root.strip("{}")], pattern
 
     @property
     def _base_folders(self) -> dict[str, Path]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from deltamcp.cli.terminal.elicitation import read_choice
-from deltamcp.cli.terminal.output import print_line
+from deltamcp.cli.terminal.elicitation import agrees
+from deltamcp.cli.terminal.output import print_changed_line, print_line
 from deltamcp.errors import ConfigurationError
 from deltamcp.hosts.files import is_reference
 from deltamcp.hosts.installation import decode, editor_for
@@ -184,7 +184,7 @@ def print_change(path: Path, before: bytes | None, after: bytes) -> None:
     old, new = mask_secrets(path, before or b"").splitlines(), mask_secrets(path, after).splitlines()
     print_line(f"{name_file(path)}:")
     for line in map(str.expandtabs, _changed_lines(old, new)):
-        print_line(f"  {line[:_MAX_LINE]}…" if len(line) > _MAX_LINE else f"  {line}")
+        print_changed_line(f"{line[:_MAX_LINE]}…" if len(line) > _MAX_LINE else line)
 
 
 def name_file(path: Path) -> str:
@@ -203,10 +203,7 @@ def confirm(question: str, is_agreed: bool) -> bool:
         return True
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         raise ConfigurationError("Nothing was written: say --yes to write it, or run this at a terminal.")
-    try:
-        return read_choice(f"{question} y or n", "yn") == "y"
-    except EOFError:
-        return False
+    return agrees(question)
 
 
 class _ChangedBlock(NamedTuple):

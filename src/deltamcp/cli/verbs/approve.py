@@ -4,13 +4,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from deltamcp.cli.terminal.output import print_line, suggest
+from deltamcp.cli.terminal.elicitation import agrees
+from deltamcp.cli.terminal.output import print_changed_line, print_line, suggest
 from deltamcp.dashboard.reviews import NOUNS, decide_seen, find_imitations, seen_text
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.definition_diff import UnreadableDiffError, diff_lines, name_text
 from deltamcp.gateway.trust.review import ENTRY, ApprovalRecord, entry_name, kind_of, name_at, variance_hint
 
+_LISTED = "delta-mcp approve alone lists what waits"
 _NO_TERMINAL = (
     "--yes needs a person at a terminal; where there is none, on_new and on_changed of a server, in the gateway's "
     "configuration, say what it may list."
@@ -45,7 +47,9 @@ def run(args: argparse.Namespace) -> None:
     if args.upstream is not None:
         names = sorted({name for record in records.values() for name in _servers(record)})
         if args.upstream not in names:
-            raise ConfigurationError(f"No gateway has seen a server {args.upstream!r}{suggest(args.upstream, names)}")
+            raise ConfigurationError(
+                f"No gateway has seen a server {args.upstream!r}{suggest(args.upstream, names, '', _LISTED)}"
+            )
         records = {path: record for path, record in records.items() if args.upstream in _servers(record)}
     chosen = {path: _choose(record, args.upstream, args.names) for path, record in records.items()}
     if args.names and not any(chosen.values()):
@@ -66,11 +70,8 @@ def run(args: argparse.Namespace) -> None:
     elif not any(readable.values()):
         return
     elif is_terminal:
-        try:
-            answer = input(f"\nApprove? [{'Y/n' if args.yes else 'y/N'}] ").strip().casefold()
-        except EOFError:  # Ctrl-D
-            answer = "no"
-        if answer in ("y", "yes") or (args.yes and not answer):
+        print_line("")
+        if agrees("Approve?", by_default=args.yes):
             _decide(approvals, readable, records, is_approval=True)
     else:
         print_line("")
@@ -116,7 +117,7 @@ def _show(record: ApprovalRecord, places: list[str], imitations: dict[tuple[str,
             print_line(f"  {error}")
             continue
         for line in lines:
-            print_line(f"  {line}")
+            print_changed_line(line)
         if hint := variance_hint(record, place, record.waiting.get(place)):
             print_line(f"  {hint}")
         shown.append(place)

@@ -180,7 +180,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _identity(entry: dict[str, Any]) -> Any:
     """Returns what says which server an entry of a configuration means; variables and headers do not."""
-    return {key: entry[key] for key in ("command", "args", "url") if key in entry}
+    return {key: entry[key] for key in ("command", "args", "url", "openapi") if key in entry}
 
 
 def file_name(name: str) -> str:
