@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime
+import itertools
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -87,7 +88,7 @@ async def audit(
     servers: Iterable[ConfiguredServer],
     ask: AskServer,
     seconds: float,
-    on_answer: Callable[[], None] = lambda: None,
+    on_answer: Callable[[str], None] = lambda _: None,
     model: str | float = "o200k",
     file: str | None = None,
 ) -> AuditReport:
@@ -96,12 +97,13 @@ async def audit(
     Args:
         seconds: the timeout of each server.
         model: whose tokens to count, as in `tokens.count`.
-        on_answer: called after each server has answered or failed.
+        on_answer: called with the name of each server that has answered or failed.
         file: the file that the user named; None for the files of all hosts.
     """
     servers = list(servers)
     unique = unique_servers(servers)
-    results = await _ask_servers([listed[0].entry for listed in unique.values()], ask, seconds, on_answer)
+    entries = {name: listed[0].entry for name, listed in unique.items()}
+    results = await _ask_servers(entries, ask, seconds, on_answer)
     answers = {name: answer for name, answer in zip(unique, results, strict=True) if isinstance(answer, ServerAnswer)}
     listings = [ServerListing(name, answer.tools, answer.instructions) for name, answer in answers.items()]
     costs = count_costs(listings, model)
@@ -133,12 +135,12 @@ async def audit(
 
 
 async def _ask_servers(
-    entries: Iterable[dict[str, Any]], ask: AskServer, seconds: float, on_answer: Callable[[], None]
+    entries: Mapping[str, dict[str, Any]], ask: AskServer, seconds: float, on_answer: Callable[[str], None]
 ) -> list[ServerAnswer | str]:
     """Returns the answer of each server, or a sentence that says why it has none."""
     semaphore = asyncio.Semaphore(MAX_CONCURRENT)
 
-    async def answer_or_problem(entry: dict[str, Any]) -> ServerAnswer | str:
+    async def answer_or_problem(name: str, entry: dict[str, Any]) -> ServerAnswer | str:
         async with semaphore:
             try:
                 async with asyncio.timeout(seconds):
@@ -148,9 +150,9 @@ async def _ask_servers(
             except Exception as error:  # one server's error must not stop the audit of the others
                 return _problem_text(error, entry)
             finally:
-                on_answer()
+                on_answer(name)
 
-    return await asyncio.gather(*map(answer_or_problem, entries))
+    return await asyncio.gather(*itertools.starmap(answer_or_problem, entries.items()))
 
 
 def _count_hosts(

@@ -7,7 +7,7 @@ texts of servers are as those wrote them, so that whoever shows them escapes the
 import asyncio
 import datetime
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -151,7 +151,7 @@ class GatewayApi:
         self.records: CallRecords = CallRecords(gateway)
         self.servers: Servers = Servers(gateway, self.records)
         self.playground: Playground = Playground(gateway, self.servers, self.records)
-        self.reviews: Reviews = Reviews(gateway.approvals)
+        self.reviews: Reviews = Reviews(gateway.approvals, lambda: self.servers.configs, self._entry_records)
 
     async def ask(self, name: str, arguments: Mapping[str, JSON] = MappingProxyType({})) -> JSON:
         ask = ASKS.get(name)
@@ -182,6 +182,9 @@ class GatewayApi:
             "counts": gateway.ledger is not None,
         }
 
+    def _entry_records(self) -> Sequence[Path]:
+        return () if self._gateway.live is None else self._gateway.live.found.records
+
     def _ledger_rows(self, days: int) -> LedgerRows:
         ledger = self._gateway.ledger
         return LedgerFile().read(days) if ledger is None else ledger.rows(days)
@@ -189,7 +192,7 @@ class GatewayApi:
     async def answer_home(self, _: NothingAsked) -> JSON:
         rows = await asyncio.to_thread(self._ledger_rows, _CHART_DAYS)
         servers = await self.servers.list_all()
-        waiting = await asyncio.to_thread(self.reviews.list_waiting, self.servers.configs)
+        waiting = await asyncio.to_thread(self.reviews.list_waiting)
         live = self._gateway.live
         configuration = {} if live is None else live.describe(is_operator=True)
         needs = attention.rank(servers, waiting, self.records.cut_tools(), rows, self.servers.segments, configuration)
@@ -247,20 +250,17 @@ class GatewayApi:
         return {"cancelled": asked.id}
 
     async def answer_reviews(self, _: NothingAsked) -> JSON:
-        return await asyncio.to_thread(self.reviews.list_waiting, self.servers.configs)
+        return await asyncio.to_thread(self.reviews.list_waiting)
 
     async def answer_diff(self, asked: ReviewedDefinition) -> JSON:
-        config = self.servers.find(asked.server).config
-        return await asyncio.to_thread(self.reviews.show, config, asked.place)
+        return await asyncio.to_thread(self.reviews.show, asked.server, asked.place)
 
     async def answer_approve(self, asked: ReviewedDefinition) -> JSON:
-        config = self.servers.find(asked.server).config
-        await asyncio.to_thread(self.reviews.decide, config, asked.place, asked.seen, True)
+        await asyncio.to_thread(self.reviews.decide, asked.server, asked.place, asked.seen, True)
         return {"approved": asked.place}
 
     async def answer_reject(self, asked: ReviewedDefinition) -> JSON:
-        config = self.servers.find(asked.server).config
-        await asyncio.to_thread(self.reviews.decide, config, asked.place, asked.seen, False)
+        await asyncio.to_thread(self.reviews.decide, asked.server, asked.place, asked.seen, False)
         return {"rejected": asked.place}
 
     async def answer_changes(self, asked: SeenChanges) -> JSON:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from deltamcp.gateway import ledger_figures
 from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerRows, Usage
-from deltamcp.gateway.trust.review import approve_command
+from deltamcp.gateway.trust.review import approve_command, entry_name
 
 UNUSED_DAYS = 30
 
@@ -176,11 +176,11 @@ def _reviews(waiting: Sequence[Any]) -> list[Need]:
         by_server.setdefault(one["server"], []).append(one)
     needs = []
     for server, found in by_server.items():
-        changed = [one for one in found if one["change"] == "changed"]
         counts = [
-            f"{len(some)} {word} definition{'s' * (len(some) != 1)}"
-            for some, word in ((changed, "changed"), ([one for one in found if one not in changed], "new"))
-            if some
+            f"{len(some)} {change} {word if len(some) == 1 else plural}"
+            for word, plural in (("definition", "definitions"), ("entry", "entries"))
+            for change in ("changed", "new")
+            if (some := [one for one in found if one["change"] == change and _is_entry(one) == (word == "entry")])
         ]
         they = "it" if len(found) == 1 else "them"
         needs.append(
@@ -196,6 +196,10 @@ def _reviews(waiting: Sequence[Any]) -> list[Need]:
             )
         )
     return needs
+
+
+def _is_entry(waiting: Mapping[str, Any]) -> bool:
+    return bool(entry_name(waiting["place"]))
 
 
 def _find_unused(servers: Sequence[Any], rows: LedgerRows, segments: Mapping[str, str]) -> list[Need]:

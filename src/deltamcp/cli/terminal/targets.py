@@ -9,14 +9,16 @@ import argparse
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
+from urllib.parse import urlsplit
 
 from deltamcp.cli.terminal.command_parser import unknown_word
-from deltamcp.cli.terminal.output import print_notice
+from deltamcp.cli.terminal.output import print_notice, similar_names, suggest
 from deltamcp.client.target import (
     Address,
     GrpcAddress,
@@ -26,7 +28,7 @@ from deltamcp.client.target import (
     parse_target,
     served_command,
 )
-from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
+from deltamcp.errors import ConfigurationError, ConnectionLostError, UnauthorizedError, UnreachableError
 from deltamcp.hosts import files
 from deltamcp.hosts.files import DISABLED, UNTRUSTED, ConfiguredServer
 from deltamcp.runtime.process import keep_grpc_off_stderr
@@ -69,7 +71,13 @@ def set_up_verb(
 
     def run_words(args: argparse.Namespace) -> None:
         words = read_words(args, verb)
-        run_with_login(args, lambda: run(args, words))
+        try:
+            run_with_login(args, lambda: run(args, words))
+        except UnreachableError as error:
+            if not isinstance(error.__context__, ConnectionLostError) or not _is_address(words):
+                raise
+            said = f"{str(error).rstrip('.')}; is the address right, and does a server run there?"
+            raise UnreachableError(said).with_traceback(error.__traceback__) from None
 
     verb.set_defaults(run=run_words)
 
@@ -126,10 +134,10 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def add_words_argument(verb: argparse.ArgumentParser, metavar: str) -> None:
-    verb.add_argument(
-        WORDS, nargs=argparse.REMAINDER, metavar=metavar, help="a URL, a file, FILE#NAME, or a command line"
-    )
+def add_words_argument(
+    verb: argparse.ArgumentParser, metavar: str, help_: str = "a URL, a file, FILE#NAME, or a command line"
+) -> None:
+    verb.add_argument(WORDS, nargs=argparse.REMAINDER, metavar=metavar, help=help_)
 
 
 def _parse_seconds(text: str) -> float:
@@ -162,10 +170,39 @@ def read_words(args: argparse.Namespace, parser: argparse.ArgumentParser) -> lis
         words, options = words[:start], words[start:]
         if words and words[-1] in _valued_options(parser):
             raise ConfigurationError(f"{words[-1]} needs a value; put -- before the server if the word is its own.")
+    _parse_options(options, args, parser)
+    return words
+
+
+def read_named_words(args: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
+    """Returns the words before a server, and those of the server: what follows `--`, a second word that is a whole
+    target, or everything from a second word on. Options of `delta-mcp` stand before a command.
+
+    Raises:
+        ConfigurationError: as of `read_words`.
+    """
+    words: list[str] = getattr(args, WORDS)
+    valued = _valued_options(parser)
+    start = count = 0
+    while start < len(words) and words[start] != "--":
+        count += not words[start].startswith("-")
+        if count == 2:
+            break
+        start += 2 if words[start] in valued else 1
+    own, server = words[:start], words[start:]
+    if server[:1] == ["--"]:
+        server = server[1:]
+    elif server and is_whole_target(server[0]):
+        own, server = [*own, *server[1:]], server[:1]
+    names, options = _split_options(own, parser)
+    _parse_options(options, args, parser)
+    return names, server
+
+
+def _parse_options(options: list[str], args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     if options:
         parsed = argparse.Namespace(**{**vars(args), WORDS: []})
         vars(args).update(vars(parser.parse_args(options, parsed)))
-    return words
 
 
 def _split_options(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
@@ -233,14 +270,23 @@ def _optionally_valued_options(parser: argparse.ArgumentParser) -> set[str]:
 def explain_word(target: Sequence[str], word: str, noun: str) -> Iterator[None]:
     """Adds to the error of an unreachable server which word was taken for a tool; the user may have meant another.
 
+    To that of a tool that is not there it adds the command that lists those that are.
+
     Args:
         target: the words that begin with the server; there is no doubt about one that is a URL or a file.
         noun: what the word was taken for.
     """
+    from deltamcp.client.lists import UnknownToolError  # imported late, so that other verbs start faster
+
     try:
         yield
     except UnauthorizedError:
         raise
+    except UnknownToolError as error:
+        if error.reason or error.similar:
+            raise
+        said = f"{str(error).rstrip('.')}; {list_command('list', target)} names them."
+        raise UnknownToolError(error.tool, said).with_traceback(error.__traceback__) from None
     except UnreachableError as error:
         if is_whole_target(target[0]):
             raise
@@ -262,7 +308,7 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: "Un
     options: ClientOptions = {
         "speak": args.speak,
         "encoding": args.encoding,
-        "headers": dict(map(_parse_header, args.header)),
+        "headers": dict(map(parse_header, args.header)),
         "listen": False,
         "quiet": True,
     }
@@ -328,6 +374,7 @@ def _find_by_name(target: Sequence[str]) -> dict[str, JSON] | None:
     matching = [server for server in listed if server.name == name]
     startable = [server for server in matching if server.skip_reason in (None, DISABLED)]
     if not matching:
+        _check_spelling(name, [server.name for server in listed if server.name])
         return None
     if not startable:
         path, reason = matching[0].path, matching[0].skip_reason
@@ -338,6 +385,27 @@ def _find_by_name(target: Sequence[str]) -> dict[str, JSON] | None:
         places = " or ".join(dict.fromkeys(f"{server.path}#{name}" for server in startable))
         raise ConfigurationError(f"Several servers are called {name}; say {places}.")
     return startable[0].entry
+
+
+def _check_spelling(name: str, servers: Sequence[str]) -> None:
+    """
+    Raises:
+        ConfigurationError: a word that names nothing here is similar to the name of a server, or to that of a file.
+    """
+    if Path(name).suffix:
+        return  # a file, of which others tell
+    known = dict.fromkeys([*servers, *servable_files()])
+    if similar_names(name, known):
+        raise ConfigurationError(f"Nothing here is called {name!r}{suggest(name, known)}")
+
+
+def servable_files() -> list[str]:
+    """Returns the names of the files of this folder that may be servers, or may list some."""
+    return sorted(path.name for path in Path().iterdir() if path.suffix in (".py", ".json", ".jsonc", ".toml"))
+
+
+def _is_address(target: Sequence[str]) -> bool:
+    return "://" in target[0]
 
 
 def find_servers(target: str) -> list[ConfiguredServer]:
@@ -356,7 +424,41 @@ def find_servers(target: str) -> list[ConfiguredServer]:
     return files.read_servers(path)
 
 
-def _parse_header(text: str) -> tuple[str, str]:
+def name_target(target: Sequence[str]) -> str:
+    """Returns what a user calls a target: the host of a URL, the name of a file or an entry, or the program."""
+    word = target[0] if target else ""
+    if "://" in word:
+        with contextlib.suppress(ValueError):
+            return urlsplit(word).netloc.rpartition("@")[2] or "the server"
+        return "the server"
+    file, mark, name = word.rpartition("#")
+    return name if mark and file else Path(word).name or "the server"
+
+
+def list_command(verb: str, target: Sequence[str]) -> str:
+    """Returns the command that lists what a target has."""
+    return f"delta-mcp {verb} {shlex.join(target)}"
+
+
+def missing_word(words: Sequence[str], verb: str, noun: str, listing_verb: str) -> ConfigurationError:
+    """Returns the error of a command line that names no server, or nothing of it.
+
+    Args:
+        words: those that are there: none, or a server.
+        verb: the command, such as `call`, with the words that it takes.
+        noun: what it takes of the server, such as a tool.
+        listing_verb: the command that lists those.
+    """
+    if not words:
+        return ConfigurationError(f"Name a server and a {noun}: delta-mcp {verb}.")
+    return ConfigurationError(f"Name a {noun} of {words[0]}; {list_command(listing_verb, words)} lists them.")
+
+
+def parse_header(text: str) -> tuple[str, str]:
+    """
+    Raises:
+        ConfigurationError: this is no `NAME:VALUE`.
+    """
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or any(ord(char) < 32 or ord(char) > 255 for char in text):
         raise ConfigurationError(f"--header takes NAME:VALUE, not {text.partition(':')[0]!r:.40}.")

@@ -13,7 +13,7 @@ import msgspec
 
 from deltamcp.cli.terminal import output, targets
 from deltamcp.cli.terminal.arguments import parse_object
-from deltamcp.cli.terminal.output import ProgressBar
+from deltamcp.cli.terminal.output import ProgressBar, waiting_label
 from deltamcp.costs.audit import AskServer, AuditReport, ServerAnswer, audit, uncounted_sentences, unique_servers
 from deltamcp.costs.cost import Cost
 from deltamcp.errors import ConfigurationError
@@ -117,8 +117,15 @@ async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
 async def _audit_with_progress(
     servers: list[ConfiguredServer], ask: AskServer, args: argparse.Namespace
 ) -> AuditReport:
-    with ProgressBar("Asking servers", len(unique_servers(servers))) as progress_bar:
-        return await audit(servers, ask, args.timeout, progress_bar.advance, args.model, args.config)
+    waiting = list(unique_servers(servers))
+
+    def show_answer(name: str) -> None:
+        waiting.remove(name)
+        progress_bar.advance()
+        progress_bar.set_label(waiting_label(waiting))
+
+    with ProgressBar(waiting_label(waiting), len(waiting)) as progress_bar:
+        return await audit(servers, ask, args.timeout, show_answer, args.model, args.config)
 
 
 def _print_report(report: AuditReport) -> None:
@@ -193,9 +200,12 @@ def run_bench(args: argparse.Namespace, words: list[str]) -> None:
 
     arguments = parse_object(args.arguments)
     connect = functools.partial(targets.make_client, args, words)
-    with ProgressBar("Measuring") as progress_bar:
+    label = f"Measuring {targets.name_target(words)}"
+    with ProgressBar(label) as progress_bar:
         report: dict[str, Any] = asyncio.run(
-            target.run(connect, args.tool, arguments, args.rounds, progress_bar.set_label)
+            target.run(
+                connect, args.tool, arguments, args.rounds, lambda step: progress_bar.set_label(f"{label}: {step}")
+            )
         )
     if args.json:
         output.print_json(report)
