@@ -135,10 +135,10 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def add_words_argument(verb: argparse.ArgumentParser, metavar: str) -> None:
-    verb.add_argument(
-        WORDS, nargs=argparse.REMAINDER, metavar=metavar, help="a URL, a file, FILE#NAME, or a command line"
-    )
+def add_words_argument(
+    verb: argparse.ArgumentParser, metavar: str, help_: str = "a URL, a file, FILE#NAME, or a command line"
+) -> None:
+    verb.add_argument(WORDS, nargs=argparse.REMAINDER, metavar=metavar, help=help_)
 
 
 def _parse_seconds(text: str) -> float:
@@ -171,10 +171,39 @@ def read_words(args: argparse.Namespace, parser: argparse.ArgumentParser) -> lis
         words, options = words[:start], words[start:]
         if words and words[-1] in _valued_options(parser):
             raise ConfigurationError(f"{words[-1]} needs a value; put -- before the server if the word is its own.")
+    _parse_options(options, args, parser)
+    return words
+
+
+def read_named_words(args: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
+    """Returns the words before a server, and those of the server: what follows `--`, a second word that is a whole
+    target, or everything from a second word on. Options of `delta-mcp` stand before a command.
+
+    Raises:
+        ConfigurationError: as of `read_words`.
+    """
+    words: list[str] = getattr(args, WORDS)
+    valued = _valued_options(parser)
+    start = count = 0
+    while start < len(words) and words[start] != "--":
+        count += not words[start].startswith("-")
+        if count == 2:
+            break
+        start += 2 if words[start] in valued else 1
+    own, server = words[:start], words[start:]
+    if server[:1] == ["--"]:
+        server = server[1:]
+    elif server and is_whole_target(server[0]):
+        own, server = [*own, *server[1:]], server[:1]
+    names, options = _split_options(own, parser)
+    _parse_options(options, args, parser)
+    return names, server
+
+
+def _parse_options(options: list[str], args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     if options:
         parsed = argparse.Namespace(**{**vars(args), WORDS: []})
         vars(args).update(vars(parser.parse_args(options, parsed)))
-    return words
 
 
 def _split_options(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:

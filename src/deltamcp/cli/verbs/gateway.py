@@ -36,7 +36,7 @@ from deltamcp.gateway.config import (
 )
 from deltamcp.gateway.item_names import name_address, name_command
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.entry_approvals import EntryApprovals
+from deltamcp.gateway.trust.entry_approvals import EntryApprovals, log_line
 from deltamcp.hosts import files
 from deltamcp.hosts.files import VariableExpander
 from deltamcp.hosts.hosts import Machine, installed_folder
@@ -187,7 +187,7 @@ class GatewaySource(Struct, frozen=True):
             raise ConfigurationError(_nothing_to_start(self.label, live.found.skipped))
         for server in live.found.skipped:
             level = logging.INFO if server.reason == files.DISABLED else logging.WARNING
-            logger.log(level, "%s is left out: %s.", server.name, server.reason)
+            logger.log(level, "%s", log_line(server))
         ledger = Ledger(LedgerFile()) if self.options.has_ledger else None
         gateway = Gateway(live.found.config, ledger=ledger, live=live if self.files() else None)
         monitoring_options.redact_log(gateway.redact)
