@@ -36,6 +36,7 @@ BENCHMARKS = {
     "operations": "what access tokens, metrics, observers and a shared store add to a call",
     "client": "CPU time of a call on its caller's side",
     "gateway": "what the gateway adds to a call, beside mcp-compressor and FastMCP's proxy",
+    "openapi": "what an HTTP API costs from its OpenAPI document, beside FastMCP",
     "retrieval": "how often search finds the right tool, and how fast, beside FastMCP's search",
 }
 """Each is a module of `bench.benchmarks`."""
