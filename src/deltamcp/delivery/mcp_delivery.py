@@ -93,7 +93,8 @@ class McpDelivery:
             # A delta does not match the output schema.
             return await self._continuation.first_reply(source, policy, caller, call.origin, operation.is_valid_output)
         if policy.may_send_changes(caller):
-            digest = call_digest([operation.id, call.arguments, policy.fields, policy.grep])
+            asked: list[JSON] = [operation.id, call.arguments, policy.fields, policy.grep]
+            digest = call_digest(asked if call.pages == 1 else [*asked, call.pages])
             key = CallKey(caller, digest, call.origin, operation.is_read_only)
             return await self._changes.deliver(source, policy, key, call.started)
         named_above = None

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -28,11 +29,13 @@ from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.results.pages import PAGES_KEY
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.own_files import file_state
 from deltamcp.runtime.threads import Computations
 from deltamcp.sources.http import HttpService
 from deltamcp.sources.mcp import McpUpstream
+from deltamcp.sources.pages import PageArguments
 from deltamcp.values import JSON
 
 POLL_SECONDS = 0.5
@@ -237,7 +240,10 @@ class _OperationBuilder:
         match entry.handler:
             case HttpHandler():
                 service = self._service(entry.handler.service)
-                call = functools.partial(service.call, entry.handler)
+                pages = _page_arguments(entry.handler, entry.input_schema, service)
+                call = functools.partial(service.call, entry.handler, pages=pages)
+                if pages.has_pages:
+                    options["meta"] = {**(options.get("meta") or {}), PAGES_KEY: True}
                 return Operation(_wrap_remote(call), Context, declared=declared, **options)
             case McpHandler(server, tool):
                 upstream = self._upstream(server)
@@ -321,6 +327,15 @@ class _OperationBuilder:
             upstream = McpUpstream(name, definition, self._environment, self._computations, self._guard)
         self.connections[key] = upstream
         return upstream
+
+
+def _page_arguments(handler: HttpHandler, schema: Mapping[str, Any], service: HttpService) -> PageArguments:
+    given = schema.get("properties")
+    properties: dict[str, Any] = given if isinstance(given, dict) else {}
+    places = {argument: handler.place_of(argument) for argument in properties}
+    names = {place.name: argument for argument, place in places.items() if place.location in ("query", "body", "form")}
+    fixed = (name for name, _ in parse_qsl(handler.path.partition("?")[2], keep_blank_values=True))
+    return PageArguments(names, properties, service.own_parameters.union(fixed))
 
 
 def _declared_arguments(entry: OperationEntry) -> DeclaredArguments | None:

@@ -26,6 +26,7 @@ from deltamcp.catalog.text import parameter_text, prose
 from deltamcp.catalog.text.clean_text import clean
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
+from deltamcp.results.pages import PAGES_KEY
 from deltamcp.results.policy import (
     QUERY_KEY,
     QUERY_SCHEMAS,
@@ -432,6 +433,12 @@ class Operation:
     def is_read_only(self) -> bool:
         """Whether the author annotated the operation as read-only, and not as destructive too."""
         return self._has_hint("readOnlyHint") and not self.is_destructive
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether its results may have pages, which the arguments of further calls ask for."""
+        meta = self.tool.get("_meta")
+        return isinstance(meta, dict) and meta.get(PAGES_KEY) is True
 
     @property
     def is_destructive(self) -> bool:
