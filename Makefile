@@ -73,8 +73,8 @@ interop: .venv/ready .tools/ready
 	@DELTA_MCP_INTEROP=all $(BIN)/pytest tests/interop
 
 bench: .venv/bench-ready
-	@echo "==> Speed and memory, beside the bare limit, the official SDK and FastMCP"
-	@$(BIN)/python -m bench
+	@echo "==> Speed and memory, beside the bare limit, the official SDK and FastMCP, into docs/speed.md"
+	@$(BIN)/python -m bench --page docs/speed.md
 
 hostile: .venv/bench-ready
 	@echo "==> Attacks on servers and clients, against the rule of docs/threat-model.md: half an hour"

@@ -5,8 +5,11 @@
 
 import argparse
 import compileall
+import datetime
 import importlib
 import json
+import shlex
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import deltamcp
 from bench import machine
 from bench.corpora import measurement
 from bench.options import BenchOptions
+from bench.page import write_page
 from bench.peers import NO_PEERS, find_peers
 from bench.report import BenchReport
 from bench.server_process import run_as_client
@@ -52,6 +56,7 @@ def main() -> None:
     parser.add_argument("--no-peers", action="store_true", help="without the official SDK and FastMCP")
     parser.add_argument("--full", action="store_true", help="10,000 tools for the peers too: minutes more")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write them into this page of the documentation")
     measurement.add_commands(parser)
     given = parser.parse_args()
     if given.corpus_bench is not None:
@@ -78,6 +83,11 @@ def main() -> None:
     if given.json is not None:
         figures = {"machine": about, **{name: found.as_json() for name, found in reports.items()}}
         given.json.write_text(json.dumps(figures, indent=1))
+    if given.page is not None:
+        command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
+        today = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
+        measured = {"date": today, "command": command, "commit": machine.commit(), **about}
+        write_page(given.page, BENCHMARKS, reports, measured)
 
 
 def _parse_names(text: str) -> list[str]:

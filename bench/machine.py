@@ -4,6 +4,7 @@ import contextlib
 import os
 import platform
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import metadata
@@ -14,6 +15,7 @@ PINNED = len(_ALLOWED) > 1
 SERVER_CORE, CLIENT_CORE = _ALLOWED[:2] if PINNED else (0, 0)
 CPU_NOTES = [] if sys.platform == "linux" else ["CPU time is measured on Linux only"]
 
+_FOLDER = Path(__file__).parent
 _PACKAGES = ("delta-mcp", "uvicorn", "uvloop", "httptools", "msgspec", "pydantic")
 
 
@@ -31,6 +33,12 @@ def describe() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
+
+
+def commit() -> str:
+    """The commit whose files are measured; with a plus sign if some were changed since."""
+    found = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=_FOLDER, capture_output=True, text=True)
+    return found.stdout.strip()
 
 
 def raise_descriptor_limit() -> None:

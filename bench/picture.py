@@ -42,10 +42,9 @@ _LINE = 21
 
 def measure(corpus: Path) -> dict[str, Any]:
     plain, ours = asyncio.run(run_plain_tasks(corpus)), asyncio.run(run_tasks(corpus))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return {
         "measured": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-        "commit": commit.stdout.strip(),
+        "commit": machine.commit(),
         "machine": machine.describe(),
         "command": "python -m bench.picture --measure",
         "servers": len(OWN) + len(REAL) + len(LISTED) + 1,

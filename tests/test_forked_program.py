@@ -30,7 +30,10 @@ def test_it_has_the_streams_the_folder_the_variables_and_the_exit_code_of_a_proc
         )
         assert (done.returncode, done.stdout, done.stderr) == (3, f"['b'] {tmp_path} a c\n", "")
     done = subprocess.run([FORKED_PROGRAM, "serve", "none.py"], cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "delta-mcp: There is no file none.py.\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "delta-mcp: There is no file none.py; there is printing.py.\n",
+    )
 
 
 def test_signals_reach_what_it_stands_for(tmp_path):

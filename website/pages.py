@@ -58,6 +58,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "docs/how-it-saves.md",
         "docs/one-request.md",
         "docs/benchmarks.md",
+        "docs/speed.md",
         "docs/mcp-lite.md",
         "docs/grpc.md",
         "docs/delta-mcp.md",

@@ -24,6 +24,7 @@ from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData, convert_return_value
 from deltamcp.results.policy import ResolvedPolicy
+from deltamcp.results.shown_result import FirstReply
 from deltamcp.runtime.threads import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import ToolResult
@@ -118,4 +119,5 @@ def _fit(value: Any) -> ToolResult:
     continuation = Continuation(stored, Computations(limits.work_steps))
     source = convert_return_value(value, None)
     assert isinstance(source, ResultData), "neither content nor nothing"
-    return asyncio.run(continuation.first_reply(source, ResolvedPolicy(max_tokens=BUDGET), results.CALLER, UNSCOPED))
+    reply = FirstReply(source, ResolvedPolicy(max_tokens=BUDGET))
+    return asyncio.run(continuation.first_reply(reply, results.CALLER, UNSCOPED))

@@ -13,13 +13,14 @@ BENCHES = {
     "retrieval": "how often the right tool is found, and how fast",
     "results": "what results cost a model under budgets, and whether none is lost",
     "deltas": "what the steps of a changing result cost a model, and whether none is lost",
+    "since": "the same behind two replicas of a gateway, for a model that names what it has",
 }
 """Each is a module of `bench.corpora`, with `run(data, progress)` and `table(report)`."""
 _OF_TOOLS = ("tokens", "retrieval")
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:
-    benches = parser.add_subparsers(dest="corpus_bench", metavar="tokens|retrieval|results|deltas")
+    benches = parser.add_subparsers(dest="corpus_bench", metavar="tokens|retrieval|results|deltas|since")
     for name, about in BENCHES.items():
         bench = benches.add_parser(name, help=about)
         bench.add_argument("--data", type=Path, default=CORPUS, metavar="DIR", help=f"the corpus (default {CORPUS})")

@@ -30,6 +30,7 @@ from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData
 from deltamcp.results.encode import EncodedText, decode, encode
 from deltamcp.results.policy import ResolvedPolicy
+from deltamcp.results.shown_result import FirstReply
 from deltamcp.runtime.threads import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import JSON, LOCAL, Caller, Text, ToolResult
@@ -224,7 +225,7 @@ class Meter:
         continuation = Continuation(stored, Computations(LIMITS.work_steps))
         value = None if isinstance(data, str) else msgspec.json.decode(data)
         first = await continuation.first_reply(
-            ResultData(data, value=value), ResolvedPolicy(max_tokens=self.budget), CALLER, UNSCOPED
+            FirstReply(ResultData(data, value=value), ResolvedPolicy(max_tokens=self.budget)), CALLER, UNSCOPED
         )
         self.first = self._count(first)
 

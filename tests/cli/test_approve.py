@@ -107,7 +107,7 @@ def test_only_what_was_shown_is_approved(tmp_path, monkeypatch, capsys):
     list_tools(title="Came later")
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", lambda question: "y")
+    monkeypatch.setattr("deltamcp.cli.verbs.approve.agrees", lambda question, by_default: True)
     main(["approve", "books"])
     assert "Shown" in capsys.readouterr().out
     monkeypatch.undo()

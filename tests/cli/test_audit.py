@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import datetime
-import html.parser
 import json
 import re
 import sys
@@ -25,6 +24,7 @@ from deltamcp.costs.cost import ServerListing
 from deltamcp.errors import ConfigurationError
 from deltamcp.hosts import files
 from deltamcp.hosts.files import ConfiguredServer
+from tests.support.html_page import Page
 from tests.support.strategies import any_json, any_schema
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string", "description": "What is looked for."}}}
@@ -43,9 +43,9 @@ async def many(entry: dict[str, Any]) -> ServerAnswer:
 
 
 def audited(
-    *servers: ConfiguredServer, look=many, seconds: float = 5, model: str | float = "o200k", file: str | None = None
+    *servers: ConfiguredServer, look=many, seconds: float = 5, model: str | float = "o200k", words: tuple[str, ...] = ()
 ) -> AuditReport:
-    return asyncio.run(server_audit.audit(servers, look, seconds, model=model, file=file))
+    return asyncio.run(server_audit.audit(servers, look, seconds, model=model, words=words))
 
 
 # Counting
@@ -148,7 +148,7 @@ def test_the_next_steps_name_the_most_expensive_server_and_the_command():
 
 
 def test_a_named_file_is_served_and_every_host_is_installed():
-    assert audited(found("a", "VS Code"), file="my mcp.json").next_steps == [
+    assert audited(found("a", "VS Code"), words=("my mcp.json",)).next_steps == [
         "Serve them through the gateway: delta-mcp gateway 'my mcp.json'"
     ]
     hosts = audited(found("a", "VS Code"), found("b", "Claude Code"), found("c", "Claude Code")).next_steps[1:]
@@ -442,34 +442,6 @@ def test_the_table_says_where_servers_are_that_are_in_several_places(capsys):
 
 
 # The page
-
-VOID = {"meta", "wbr", "rect", "link", "img", "br", "input"}
-
-
-class Page(html.parser.HTMLParser):
-    """Parses a page and fails on any invalid HTML."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)></title></style>"

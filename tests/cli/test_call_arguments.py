@@ -54,3 +54,19 @@ def test_a_text_that_looks_like_a_reference_stays_one_where_the_server_has_none(
     assert convert_by_schema({"text": text}, schema, True) == {"text": {"$result": "R1"}}
     for other in ('"$result"', "{", "[]"):
         assert convert_by_schema({"text": other}, schema, True) == {"text": other}
+
+
+async def test_a_handle_is_named_to_be_told_only_what_changed():
+    books = [{"id": number, "title": f"Volume {number}"} for number in range(300)]
+    shelf = DeltaServer("shelf", results=ResultPolicy(max_tokens=20_000))
+    shelf.tool(name="books")(lambda: books)
+    async with serve_http(shelf) as url:
+        first = json.loads(await said("--json", url, "books", "--since", ""))
+        handle = first["_meta"]["io.github.delta-mcp/result"]["handle"]
+        assert await said(url, "books", "--since", handle) == f"Executed now: same 300 rows as {handle}"
+        books[7]["title"] = "The seventh"
+        head, body, words = (await said(url, "books", "--since", handle)).split("\n")
+        assert head.startswith(f"Changed since {handle}, now ") and body == "[id] 7 title=The seventh"
+        assert words.startswith("[Changes: ")
+        gone = await said(url, "books", "--since", "Rgone")
+        assert 'Nothing is kept under "Rgone" any more, so this is all.' in gone and "The seventh" in gone

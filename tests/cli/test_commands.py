@@ -1216,7 +1216,7 @@ def test_any_words_are_a_call_that_can_be_written_again_or_one_sentence(say, mon
     found: list[arguments.CallCommand] = []
 
     def instead(given: Any, words: list[str]) -> None:
-        found.append(arguments.parse_call(words, "Usage."))
+        found.append(arguments.parse_call(words, "call", "tool", "list"))
 
     monkeypatch.setattr(call, "run", instead)
     done = say("call", *words, stdin='{"from": "stdin"}')

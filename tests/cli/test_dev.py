@@ -162,9 +162,12 @@ def test_an_inspector_that_cannot_start_ends_it(tmp_path, with_node, node_module
     assert program.text().endswith("delta-mcp: The Inspector has ended; what it said is above.\n")
 
 
-def develop(folder: Path, path: Path) -> "subprocess.CompletedProcess[str]":
+WITHOUT_NODE = "delta-mcp serve shelf.py --http 127.0.0.1:8000 --reload"
+
+
+def develop(folder: Path, path: Path, file: str = "shelf.py") -> "subprocess.CompletedProcess[str]":
     (folder / "shelf.py").write_text(SHELF)
-    command = [str(FORKED_PROGRAM), "dev", "shelf.py"]
+    command = [str(FORKED_PROGRAM), "dev", file]
     return subprocess.run(
         command, capture_output=True, text=True, cwd=folder, env={"PATH": str(path)}, timeout=HANG_SECONDS, check=False
     )
@@ -172,8 +175,13 @@ def develop(folder: Path, path: Path) -> "subprocess.CompletedProcess[str]":
 
 def test_without_node_one_sentence_says_what_to_install(tmp_path, bin_folder):
     done = develop(tmp_path, bin_folder)
-    sentence = "The Inspector needs Node, which is not on PATH; install Node 22.19 or newer from nodejs.org."
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"delta-mcp: {sentence}\n")
+    sentence = "The Inspector needs Node, which is not on PATH; install Node 22.19 or newer from nodejs.org"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"delta-mcp: {sentence}, or run {WITHOUT_NODE}\n")
+
+
+def test_the_file_is_looked_at_before_node(tmp_path, bin_folder):
+    done = develop(tmp_path, bin_folder, "shelv.py")
+    assert done.stderr == "delta-mcp: There is no file shelv.py; did you mean shelf.py?\n"
 
 
 @pytest.mark.parametrize("version", ["v20.20.2", "v22.18.0", ""])
@@ -181,5 +189,5 @@ def test_an_old_node_is_told_of(tmp_path, bin_folder, version):
     write_program(bin_folder / "node", f"echo {version}")
     write_program(bin_folder / "npx", "exit 9")
     done = develop(tmp_path, bin_folder)
-    sentence = f"The Inspector does not run on Node {version[1:]}; install Node 22.19 or newer from nodejs.org."
-    assert (done.returncode, done.stderr) == (2, f"delta-mcp: {sentence}\n")
+    sentence = f"The Inspector does not run on Node {version[1:]}; install Node 22.19 or newer from nodejs.org"
+    assert (done.returncode, done.stderr) == (2, f"delta-mcp: {sentence}, or run {WITHOUT_NODE}\n")

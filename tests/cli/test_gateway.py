@@ -162,7 +162,7 @@ async def test_without_words_it_is_the_users_own_configuration(folder):
     ("words", "told"),
     [
         ([], "Name a configuration, such as the mcpServers file of your host"),
-        (["nowhere.toml"], "There is no file nowhere.toml."),
+        (["nowhere.toml"], "There is no file nowhere.toml in "),
         (["no-such-program"], "no-such-program is neither a file nor a program here"),
         (["mcp.json", "--only", "book"], "There is no server 'book' in mcp.json; did you mean books?"),
         (["mcp.json", "--raw", "--max-tokens", "500"], "--raw and --max-tokens exclude each other."),
@@ -244,10 +244,12 @@ def test_check_starts_every_server_and_tells_how_that_went(folder):
     rows = [re.split(r" {2,}", line.strip()) for line in done.out.splitlines()]
     assert (done.code, done.err) == (1, "")
     assert rows[1][:3] == ["books", "ready", "2026-07-28"] and rows[1][3] == "2"
-    assert rows[3][:3] == ["crashing", "failed", "The server 'python3' ended with exit code 1: no ...."]
-    assert rows[4] == ["lacking", "left out", "it needs the variable NOT_SET, which is not set"]
-    assert rows[5] == ["off", "left out", "it is switched off there"]
-    assert re.match("4 tools behind the gateway: [0-9]+ tokens before a conversation begins", rows[7][0])
+    assert rows[3][:3] == ["crashing", "failed", "The server 'python3' ended with exit code 1: no"]
+    assert rows[4] == ["...."]
+    assert rows[5] == ["lacking", "left out", "it needs the variable NOT_SET, which is not set"]
+    assert rows[6] == ["off", "left out", "it is switched off there"]
+    assert re.match("4 tools behind the gateway: [0-9]+ tokens before a conversation begins", rows[8][0])
+    assert max(map(len, done.out.splitlines())) <= 100
 
     working = run("gateway", "--check", "mcp.json", "--only", "books", "--only", "off", cwd=folder)
     assert working.code == 0, "a server that is switched off is no failure"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import tomllib
 from pathlib import Path
@@ -13,7 +14,7 @@ from deltamcp.cli.main import main
 from deltamcp.client.client import connect
 from deltamcp.hosts import files, jsonc_edit
 from deltamcp.hosts.installation import editor_for, members_at
-from tests.support.command_line import run_on_terminal
+from tests.support.command_line import run, run_on_terminal
 from tests.support.host_files import CLAUDE_CODE, CODEX, CURSOR, GEMINI_CLI, HOST_SAMPLES, KEY, VSCODE, HostSample
 
 EVERY_HOST = pytest.mark.parametrize("sample", HOST_SAMPLES, ids=lambda sample: sample.host)
@@ -462,12 +463,31 @@ def test_without_a_terminal_nothing_is_written_unasked(home, capsys):
     assert path.read_bytes() == original and own_files(home) == []
 
 
-@pytest.mark.parametrize(("typed", "is_written"), [(b"y\n", True), (b"n\n", False), (b"\x04", False)])
+@pytest.mark.parametrize(
+    ("typed", "is_written"), [(b"y\n", True), (b"yes\n", True), (b"n\n", False), (b"\n", False), (b"\x04", False)]
+)
 def test_the_user_is_asked_at_the_terminal(typed, is_written, home):
     path, original = CURSOR.write(home)
     done = run_on_terminal("install", "cursor", cwd=home / "work", typed=typed, HOME=str(home))
-    assert "Write this? y or n" in done.text and KEY not in done.text
+    assert "Write this? [y/N] " in done.text and KEY not in done.text
     assert (path.read_bytes() != original) == is_written
+
+
+def test_a_terminal_shows_what_goes_in_red_and_what_comes_in_green(home):
+    CURSOR.write(home)
+    words = ["install", "cursor", "--dry-run"]
+    coloured = run_on_terminal(*words, cwd=home / "work", HOME=str(home)).text
+    plain = [
+        run_on_terminal(*words, cwd=home / "work", HOME=str(home), NO_COLOR="1").text.replace("\r\n", "\n"),
+        run(*words, cwd=home / "work", HOME=str(home)).out,
+    ]
+
+    assert plain[0] == plain[1] and "\x1b" not in plain[0]
+    changed = [line for line in plain[0].splitlines() if line[:4] in ("  - ", "  + ")]
+    assert changed
+    for line in changed:
+        assert f"\x1b[{31 if line[2] == '-' else 32}m{line}\x1b[0m" in coloured
+    assert re.sub(r"\x1b\[\d+m", "", coloured).replace("\r\n", "\n") == plain[0]
 
 
 def test_a_file_that_was_broken_since_stays_and_the_original_is_named(home, capsys):
@@ -489,17 +509,39 @@ def test_without_a_host_those_that_are_here_are_named(home, capsys):
             main(words)
     told = capsys.readouterr().err
     assert "Name a host: delta-mcp install cursor or codex." in told
-    assert "none has a gateway" in told
+    assert "No host has a gateway here; delta-mcp install HOST puts one into its file." in told
 
 
 def test_what_was_never_installed_is_told(home, capsys):
     VSCODE.write(home)
     with pytest.raises(SystemExit, match="2"):
         main(["uninstall", "vscode", "--yes"])
-    assert "Nothing was installed into your files of vscode." in capsys.readouterr().err
+    assert (
+        "Nothing was installed into your files of vscode; delta-mcp install vscode does that."
+        in capsys.readouterr().err
+    )
 
 
 def test_a_host_without_servers_is_told(home, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["install", "windsurf", "--yes"])
+    looked_for = home / ".codeium" / "windsurf" / "mcp_config.json"
+    assert f"Windsurf has no file {looked_for}; add a server in Windsurf first" in capsys.readouterr().err
+    looked_for.parent.mkdir(parents=True)
+    looked_for.write_text("{}")
+    with pytest.raises(SystemExit, match="2"):
+        main(["install", "windsurf", "--yes"])
     assert "Windsurf has no servers that can move." in capsys.readouterr().err
+
+
+@EVERY_HOST
+def test_only_the_user_says_that_each_conversation_has_a_process(sample, home):
+    """No host starts one for every reader of replies, so that nothing is known of it without the user's word."""
+    sample.write(home)
+    main(["install", sample.host, "--yes"])
+    made = max((home / ".config/delta-mcp/gateway").glob("*.toml"))
+    assert "conversation" not in parse(made)
+    main(["install", sample.host, "--yes", "--process-per-conversation"])
+    assert parse(made)["conversation"] == "process"
+    main(["install", sample.host, "--yes"])
+    assert parse(made)["conversation"] == "process", "what the user said stays"

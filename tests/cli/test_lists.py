@@ -210,7 +210,7 @@ def test_a_prompt_may_ask_too(place):
         (["test_prompt_with_arguments", "arg1=a"], "needs arg2=TEXT."),
         (["test_prompt_with_arguments", "arg1=a", "arg2:=null"], "needs arg2=TEXT."),
         (["test_prompt_with_arguments", "arg1=a", "arg2=b", "arg22=c"], "did you mean arg2"),
-        ([], "Usage: delta-mcp prompt"),
+        ([], "Name a prompt of "),
     ],
 )
 def test_a_wrong_prompt_is_told_in_one_sentence(place, words, told):

@@ -29,8 +29,11 @@ def run(*arguments: str, cwd: Path, said: str = "") -> subprocess.CompletedProce
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["serve", "nowhere.py"], "There is no file nowhere.py."),
-        (["serve", "no.such.module"], "There is no file or module no.such.module."),
+        (["serve", "nowhere.py"], "There is no file nowhere.py; there are empty.py and two.py."),
+        (
+            ["serve", "no.such.module"],
+            "There is no file or module no.such.module; name a file, as FILE.py, or a module that Python finds.",
+        ),
         (["serve", "notes.txt"], "notes.txt is neither a Python file (.py) nor an operations file (.json)."),
         (
             ["serve", "empty.py"],

@@ -5,10 +5,14 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from deltamcp.cli.verbs.stats import draw_days
 from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerKey, Usage
 from deltamcp.gateway.ledger_file import LedgerFile
 from tests.support.command_line import PipedRun, assert_one_sentence, run
+from tests.support.html_page import Page
 
 TODAY = datetime.date.today()
 YESTERDAY = TODAY - datetime.timedelta(days=1)
@@ -76,3 +80,46 @@ def test_a_file_that_is_no_ledger_is_one_sentence(tmp_path, ledger):
 
 def test_days_must_be_a_number(tmp_path):
     assert stats(tmp_path, "--days", "all").code == 2
+
+
+def test_the_days_are_drawn_with_what_was_saved(tmp_path, ledger):
+    lines = stats(tmp_path).out.splitlines()
+    drawn = {line.split()[0]: line for line in lines if line.startswith("20")}
+    assert [*drawn] == [str(YESTERDAY), str(TODAY)]
+    assert drawn[str(TODAY)].split()[1:] == ["█" * 3 + "░" * 37, "19,176"]
+
+
+def test_a_terminal_that_has_no_bars_is_sent_ascii(tmp_path, ledger):
+    done = run("stats", cwd=tmp_path, XDG_STATE_HOME=str(tmp_path), PYTHONIOENCODING="ascii")
+    assert done.code == 0 and "###......" in done.out
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**7)), min_size=1, max_size=40))
+def test_no_bar_is_longer_than_that_of_most_tokens(figures):
+    rows = {
+        LedgerKey(str(TODAY - datetime.timedelta(days=ago)), "git", "log"): Usage(1, 0, 0, before, after)
+        for ago, (before, after) in enumerate(figures)
+    }
+    lines = draw_days(rows, TODAY)
+    bars = [line[11:51] for line in lines[1:]]
+    assert len(bars) in (0, min(30, len(figures)))
+    assert all(set(bar) <= {*"█░▒ "} and " " not in bar.rstrip() for bar in bars)
+    shown = figures[:30]
+    if any(max(pair) for pair in shown):
+        largest = max(shown, key=max)
+        assert not bars[-1 - shown.index(largest)].endswith(" ")
+
+
+def test_a_page_has_the_same_figures_loads_nothing_and_runs_nothing(tmp_path, ledger):
+    hostile = "<script>alert(1)</script>\u202e"
+    ledger.add({LedgerKey(str(TODAY), hostile, hostile): Usage(1, 0, 0, 10, 10)})
+    done = stats(tmp_path, "--html", "saved.html")
+    assert done.code == 0 and "Written to saved.html" in done.err
+    text = (tmp_path / "saved.html").read_text()
+    page = Page(text)
+    assert page.open == [] and "19,146" in page.text and f"{TODAY}: 21,010 without" in page.text
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.tags}
+    names = {name for _, attributes in page.tags for name in attributes}
+    assert not {"src", "href", "action"} & names and not [name for name in names if name.startswith("on")]
+    assert "<script>alert(1)" in page.text and "\u202e" not in text
+    assert_one_sentence(stats(tmp_path, "--html", "nowhere/saved.html"), 2)

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from deltamcp.dashboard import attention
 from deltamcp.dashboard.api import ASKS
 from deltamcp.errors import CallFailedError, UsageError
 from deltamcp.results.policy import ResultPolicy
@@ -210,3 +211,50 @@ async def test_what_the_model_sees_is_counted_definition_by_definition(tmp_path)
         (row,) = await scene.api.ask("servers")
         pinned = next(one for one in seen["definitions"] if one["name"] == "find_book")
         assert row["here"] == pinned["tokens"]
+
+
+async def test_what_is_hidden_is_listed_once_and_nothing_else_is(tmp_path):
+    async with dashboard_scene(tmp_path, book_upstream(tmp_path).config(deny=("send_*",))) as scene:
+
+        @scene.gateway.server.tool(scopes=["audit"])
+        async def read_audit() -> str:
+            """Read the audit of invoices."""
+            return ""
+
+        listed = await scene.api.ask("tools", {})
+        assert {one["id"]: one["hidden"] for one in listed["tools"]} == {
+            "books.find_book": "",
+            "books.list_orders": "",
+            "books.cancel_order": "",
+            "books.send_invoice": "deny of its server names it",
+            "read_audit": "only callers with the scope audit see it",
+        }
+        assert (listed["total"], listed["hidden"]) == (5, 2)
+        found = await scene.api.ask("search", {"query": "audit of invoices"})
+        assert "read_audit" in {one["id"] for one in found["hidden"]}
+
+
+async def test_a_tool_that_does_not_exist_has_no_tokens_of_a_result(tmp_path):
+    async with dashboard_scene(tmp_path, book_upstream(tmp_path).config()) as scene:
+        with pytest.raises(CallFailedError):
+            await scene.client.call("execute", operation="books.nothing", params={})
+        await asyncio.to_thread(scene.ledger.totals)
+        (call,) = (await scene.api.ask("calls", {"outcome": "failed"}))["calls"]
+        assert (call["outcome"], call["before"], call["after"]) == ("unknown", None, None)
+
+
+async def test_a_server_that_wants_a_login_comes_first_with_the_command_for_it(tmp_path):
+    row = {"name": "tickets", "wantsLogin": True, "isDown": False, "fault": "", "error": "its login has expired"}
+    down = {**row, "name": "books", "wantsLogin": False, "isDown": True, "stderr": ["no key"]}
+    needs = attention.rank([row, down], [], {"books.dump": 4}, {}, {"books": "books"}, {})
+    assert [(need.kind, need.server) for need in needs] == [("login", "tickets"), ("down", "books"), ("cut", "books")]
+    assert needs[0].command == "delta-mcp login tickets" and needs[0].details == ["its login has expired"]
+    assert needs[1].details == ["no key"]
+
+
+async def test_a_configuration_that_is_wrong_needs_attention(tmp_path):
+    described = {"fault": "gateway.toml, line 3: no such key.", "leftOut": ["x: no program"], "afterRestart": ["name"]}
+    needs = attention.rank([], [], {}, {}, {}, described)
+    assert [need.kind for need in needs] == ["configuration", "left out", "restart"]
+    assert needs[0].details == ["gateway.toml, line 3: no such key."]
+    assert "The new name of the configuration holds after a restart" in needs[2].title

@@ -12,7 +12,6 @@ import pytest
 from deltamcp.delivery.stored_results import KEPT_SECONDS, UNSCOPED, KeptResults, ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.limits import Limits
-from deltamcp.results.notes import Handle
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.stored_result import StoredHeader
 from deltamcp.runtime import own_files
@@ -45,10 +44,8 @@ def make_stored(kept: KeptResults | None) -> StoredResults:
 
 
 async def store(stored: StoredResults, text: str, caller: Caller = USER, root: str | None = None) -> str:
-    async def make(handle: Handle | None) -> tuple[StoredHeader, None]:
-        return StoredHeader("text", None, ResolvedPolicy(), root or "", is_part=True), None
-
-    handle, _ = await stored.store(text, caller, UNSCOPED, make, None if root is None else ResultRoot(root, "call"))
+    head = StoredHeader("text", None, ResolvedPolicy(), root or "", is_part=True)
+    handle = await stored.store(head, text, caller, UNSCOPED, None if root is None else ResultRoot(root, "call"))
     assert handle is not None
     return handle.name
 
@@ -157,12 +154,12 @@ def test_of_two_programs_that_write_a_file_one_succeeds(tmp_path: Path):
 
 async def test_two_processes_give_no_handle_twice(monkeypatch: pytest.MonkeyPatch):
     kept = KeptResults(b"x", Limits())
-    letters = itertools.chain("abcd", "abcd", "efgh", itertools.repeat("z"))
-    monkeypatch.setattr(secrets, "choice", lambda _: next(letters))
+    numbers = itertools.chain([0, 0], itertools.count(1))
+    monkeypatch.setattr(secrets, "randbelow", lambda _: next(numbers))
     first, second = make_stored(kept), make_stored(kept)
-    assert (await store(first, "one"), await store(second, "two")) == ("Rabcd", "Refgh")
+    assert (await store(first, "one"), await store(second, "two")) == ("R2222", "R3222")
     later = make_stored(kept)
-    assert (await text_of(later, "Rabcd"), await text_of(later, "Refgh")) == ("one", "two")
+    assert (await text_of(later, "R2222"), await text_of(later, "R3222")) == ("one", "two")
     await kept.close()
 
 

@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from deltamcp import DeltaServer, Limits, Principal, ResultPolicy, Text, ToolResult
 from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.results.encode import encode
-from deltamcp.results.notes import Handle
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
 from deltamcp.runtime.threads import Computations
@@ -267,13 +266,11 @@ async def test_callers_whom_the_server_cannot_tell_apart_take_turns_by_their_add
 async def opened_by(stored: StoredResults, account: str, count: int, size: int) -> list[StoredResult]:
     caller = Caller(Principal(account), account=account)
     handles = []
-
-    async def make(handle: Handle | None) -> tuple[StoredHeader, None]:
-        return StoredHeader("json", None, ResolvedPolicy()), None
+    head = StoredHeader("json", None, ResolvedPolicy())
 
     for _ in range(count):
         data = b'["' + b"x" * size + b'"]'
-        handle, _ = await stored.store(data, caller, UNSCOPED, make)
+        handle = await stored.store(head, data, caller, UNSCOPED)
         assert handle is not None
         handles.append(handle.name)
     return [await stored.open(name, caller) for name in handles]

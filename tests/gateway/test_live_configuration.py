@@ -1,7 +1,5 @@
 """The files of a gateway's configuration change while it runs: what is right holds at once, what is wrong is told."""
 
-import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -11,60 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from deltamcp import connect
 from deltamcp.cli.verbs.gateway import GatewayOptions, GatewaySource
 from deltamcp.gateway import live_configuration
-from deltamcp.gateway.gateway import Gateway
-from deltamcp.gateway.live_configuration import LiveConfiguration
-from deltamcp.gateway.upstream_status import CONFIGURATION_URI, STATUS_URI
-from tests.support.conditions import HANG_SECONDS, wait_until
-from tests.support.paths import ROOT
-
-PROGRAM = str(ROOT / "tests" / "support" / "named_server.py")
+from tests.support.conditions import wait_until
+from tests.support.followed_gateway import PROGRAM, configuration, entries, following, names, table, until_named
 
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch):
     monkeypatch.setattr(live_configuration, "POLL_SECONDS", 0.02)
-
-
-def table(name, mark="1", extra=""):
-    args = json.dumps([PROGRAM, name, mark])
-    return f'[servers.{name}]\ncommand = "{sys.executable}"\nargs = {args}\npromise = "never"\n{extra}\n'
-
-
-def entries(**marks):
-    servers = {name: {"command": sys.executable, "args": [PROGRAM, name, mark]} for name, mark in marks.items()}
-    return json.dumps({"mcpServers": servers}, indent=2)
-
-
-@contextlib.asynccontextmanager
-async def following(path, **options):
-    live = LiveConfiguration(GatewaySource((str(path),), GatewayOptions(**{"disclosure": "full", **options})))
-    gateway = Gateway(live.found.config, live=live, cache_folder=path.parent / "catalogs")
-    async with connect(gateway.server, progressive=False) as client:
-        yield live, gateway, client
-
-
-async def names(client):
-    """The tools of the servers, without the one that reads results on."""
-    listed = (await client.request("tools/list"))["tools"]
-    return [tool["name"] for tool in listed if tool["name"] != "continue"]
-
-
-async def until_named(client, *expected):
-    found = []
-    try:
-        async with asyncio.timeout(HANG_SECONDS):
-            while (found := await names(client)) != [*expected]:  # noqa: ASYNC110 - what happens elsewhere sets no event
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"listed are {found}") from None
-
-
-async def configuration(client):
-    contents = {one["uri"]: json.loads(one["text"]) for one in await client.read_resource(STATUS_URI)}
-    return contents[CONFIGURATION_URI]
 
 
 async def test_servers_of_the_file_and_of_what_it_includes_come_go_and_change(tmp_path):
@@ -102,7 +55,7 @@ FAULTS = {
         "line 4: servers.a.comand is no key; did you mean command",
     ),
     "a value": ("\nwait_seconds = 'long'\n[servers.a]\ncommand = 'x'\n", "line 2: wait_seconds must be a number"),
-    "an entry": ("[servers.a]\nread_only = true\n", "line 1: servers.a needs a command or a url"),
+    "an entry": ("[servers.a]\nread_only = true\n", "line 1: servers.a needs a command, a url or"),
     "an address": ("\n\n[servers.a]\nurl = 'ftp://x'\n", "line 3: servers.a is wrong: ftp://"),
     "a login": ("[servers.a]\ncommand = 'x'\nauth = 'oauth'\n", 'line 1: servers.a is wrong: auth = "oauth"'),
     "an include": ("\n\ninclude = 'nothing.json'\n", "line 3: include is wrong: There is no file"),
@@ -155,7 +108,7 @@ async def test_an_entry_that_is_wrong_is_told_with_its_line_and_the_server_as_it
         changed["mcpServers"]["a"] = {"args": ["x"]}
         path.write_text(json.dumps(changed, indent=2))
         await until_named(client, "a_who", "a_wait", "b_who", "b_wait", "c_who", "c_wait")
-        sentence = f"{path}, line 3: a is left out: it has neither a command nor a url."
+        sentence = f"{path}, line 3: a stays as it was: it has neither a command nor a url."
         await wait_until(lambda: sentence in caplog.text)
         assert (await configuration(client))["leftOut"] == [sentence]
 

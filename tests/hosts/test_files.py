@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +48,8 @@ def written(path: Path, document: object) -> Path:
 
 
 def found(home: Path, cwd: Path, system: str = "linux", **environment: str) -> list[ConfiguredServer]:
-    return files.find_servers(home, cwd, system, environment, trusted=True)
+    servers = files.find_servers(home, cwd, system, environment, trusted=True)
+    return [msgspec.structs.replace(server, written={}) for server in servers]
 
 
 def one(tmp_path: Path, raw: object) -> ConfiguredServer:

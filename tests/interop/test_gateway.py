@@ -26,7 +26,7 @@ pytestmark = pytest.mark.interop
 
 START_SECONDS = 400
 """How long all servers of the table may take to start on a busy machine with two cores."""
-META_TOKENS, QUERY_TOKENS = 350, 410
+META_TOKENS, QUERY_TOKENS = 320, 375
 
 
 class Response(msgspec.Struct):

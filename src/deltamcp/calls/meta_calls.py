@@ -25,6 +25,7 @@ from deltamcp.results import content
 from deltamcp.results.content import ResultData
 from deltamcp.results.notes import add_notes
 from deltamcp.results.policy import RequestPolicy, requested_policy, requested_since, take_since
+from deltamcp.results.shown_result import FirstReply
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, Answer, CallTool, Outcome, ToolResult
 
@@ -96,7 +97,8 @@ class MetaCalls:
                     found.append(next(finding))
                 text = discovery.schemas_text(request.view, found, detail, self._shapes.of(caller.principal), notices)
                 policy, origin = request.view.resolved_policy, _origin(meta, request)
-                return Answer(await self._continuation.first_reply(ResultData(text), policy, caller, origin))
+                reply = FirstReply(ResultData(text), policy)
+                return Answer(await self._continuation.first_reply(reply, caller, origin))
             case MetaTool.CONTINUE:
                 return Answer(
                     await self._continuation.next_reply(ask.arguments, caller, requested_policy(request.terms.meta))
@@ -115,7 +117,7 @@ class MetaCalls:
         source = ResultData(await self._discovery_text(request, arguments))
         origin = _origin(MetaTool.DISCOVER, request)
         if not policy.deltas and since is None:
-            return await self._continuation.first_reply(source, policy, caller, origin)
+            return await self._continuation.first_reply(FirstReply(source, policy), caller, origin)
         given = {name: value for name, value in arguments.items() if value is not None and value != ""}
         call = CallKey(caller, call_digest([MetaTool.DISCOVER.value, given]), origin)
         return await self._changes.deliver(source, policy, call, time.monotonic())

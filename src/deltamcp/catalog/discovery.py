@@ -207,8 +207,8 @@ def _hit_line(view: View, operation: Operation, detail: DetailLevel | None, shap
 
 def _returned_text(operation: Operation, shapes: Mapping[str, LearnedShape], max_tokens: int) -> str:
     """Says what an operation returns: what it declares, or else what it was seen to; empty if neither is known."""
-    if operation.output_schema is not None:
-        return tool_text.declared_result(operation.output_schema, max_tokens)
+    if operation.output_schema is not None and operation.declares_names:
+        return tool_text.declared_result(operation.output_schema, operation.shown_result, max_tokens)
     shape = shapes.get(operation.id)
     text = "" if shape is None else learned_text(shape, max_tokens - _OBSERVED_TOKENS)
     return f"observed: {text}" if text else ""
@@ -422,8 +422,8 @@ def _schema_text(requested: RequestedSchema, detail: DetailLevel, shapes: Mappin
 
 
 def _observation(operation: Operation, shapes: Mapping[str, LearnedShape]) -> dict[str, JSON]:
-    """Returns what an operation that declares no output schema was seen to return, as a member beside its schema."""
-    text = "" if operation.output_schema is not None else _returned_text(operation, shapes, _SHAPE_TOKENS)
+    """Returns what an operation that declares no names was seen to return, as a member beside its schema."""
+    text = "" if operation.declares_names else _returned_text(operation, shapes, _SHAPE_TOKENS)
     return {"observed": text.removeprefix("observed: ")} if text else {}
 
 

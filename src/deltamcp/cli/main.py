@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from deltamcp.cli.terminal.command_parser import HELP_COLUMNS, CommandParser
-from deltamcp.cli.terminal.output import PrintableStream, print_error, print_traceback, suggest
+from deltamcp.cli.terminal.output import PrintableStream, print_error, print_traceback, similar_names
 from deltamcp.errors import (
     CallFailedError,
     ConfigurationError,
@@ -58,6 +58,9 @@ class Verb(NamedTuple):
     """What else people type for it; the command itself is then named to them."""
 
 
+_LISTED = "delta-mcp --help lists them."
+_MIN_COMPARED = 4
+"""From how many letters on another name of a verb is compared: shorter ones are parts of many words."""
 _LOOK, _GATEWAY, _WRITE, _RUN = VerbGroup
 VERBS: Mapping[str, Verb] = MappingProxyType(
     {
@@ -75,6 +78,10 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "audit": Verb(_GATEWAY, "audit", "what your servers cost a model now, and would behind the gateway"),
         "install": Verb(_GATEWAY, "install", "put the servers of a host, such as Cursor, behind the gateway"),
         "uninstall": Verb(_GATEWAY, "install", "undo install", "set_up_uninstall"),
+        "add": Verb(_GATEWAY, "add", "put one more server behind the gateway"),
+        "remove": Verb(
+            _GATEWAY, "add", "take a server away from the gateway", "set_up_remove", other_names=("rm", "delete")
+        ),
         "gateway": Verb(
             _GATEWAY,
             "gateway",
@@ -82,13 +89,19 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
             runs_author_code=True,
             other_names=("proxy", "doctor"),
         ),
+        "openapi": Verb(
+            _GATEWAY,
+            "openapi",
+            "what an OpenAPI document offers, costs, and has wrong",
+            other_names=("swagger", "api"),
+        ),
         "approve": Verb(_GATEWAY, "approve", "what changed in those servers, to be approved or rejected"),
         "dashboard": Verb(_GATEWAY, "dashboard", "your gateways that run, in a browser", other_names=("ui",)),
         "status": Verb(_GATEWAY, "dashboard", "your gateways that run, and what needs attention", "set_up_status"),
         "logs": Verb(_GATEWAY, "dashboard", "what a server wrote to stderr, or the calls that came", "set_up_logs"),
         "restart": Verb(_GATEWAY, "dashboard", "start a server behind a gateway anew", "set_up_restart"),
         "cancel": Verb(_GATEWAY, "dashboard", "end a call that runs", "set_up_cancel"),
-        "stats": Verb(_GATEWAY, "audit", "what the gateway saved a model, and what it cost", "set_up_stats"),
+        "stats": Verb(_GATEWAY, "stats", "what the gateway saved a model, and what it cost"),
         "secret": Verb(_GATEWAY, "token", "put a secret into your keyring, for configurations", "set_up_secret"),
         "dev": Verb(
             _WRITE,
@@ -188,6 +201,12 @@ class _MainParser(CommandParser):
             [*lines, "", "delta-mcp VERB --help tells what it takes; --version, --debug.", "", _EXIT_CODES_HELP, ""]
         )
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed = super().parse_args(args, namespace)
+        if parsed.verb is None:
+            raise ConfigurationError(f"Name a command; {_LISTED}")
+        return parsed
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.dest == "verb" and value not in VERBS:
             raise ConfigurationError(_unknown_verb(str(value)))
@@ -201,8 +220,13 @@ def _unknown_verb(word: str) -> str:
         return f"There is no command {word!r}; delta-mcp {meant} does that: {VERBS[meant].help}."
     if "://" in word or "/" in word or word.endswith((".py", ".json", ".toml")):
         return f"A command comes first; delta-mcp list {word} shows the tools of it."
-    similar = suggest(word, VERBS)
-    return f"There is no command {word!r}{similar if similar != '.' else '; delta-mcp --help lists them.'}"
+    if word == "version":
+        return "There is no command 'version'; delta-mcp --version prints it."
+    names = {name: name for name in VERBS}
+    names |= {other: name for name, verb in VERBS.items() for other in verb.other_names if len(other) >= _MIN_COMPARED}
+    similar = dict.fromkeys(names[name] for name in similar_names(word, names))
+    hint = f"did you mean {' or '.join(similar)}?" if similar else _LISTED
+    return f"There is no command {word!r}; {hint}"
 
 
 def make_parser(verb_names: Collection[str]) -> CommandParser:
@@ -210,7 +234,7 @@ def make_parser(verb_names: Collection[str]) -> CommandParser:
     parser = _MainParser("delta-mcp")
     parser.add_argument("--version", action="version", version=VERSION)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=CommandParser)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=CommandParser)
     for name, verb in VERBS.items():
         subparser = verbs.add_parser(name, help=verb.help)
         subparser.set_defaults(parser=subparser)

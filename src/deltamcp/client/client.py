@@ -102,6 +102,16 @@ class DeltaClient:
         self._connector.on_reconnect = self._reset_after_reconnect
         self._connector.on_end = self._receive_end
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where its server is, as the target says."""
+        return self._endpoint
+
+    @property
+    def options(self) -> ClientOptions:
+        """The options that it was made with."""
+        return self._options
+
     def _link_factories(self) -> list[Callable[[], ClientLink]]:
         endpoint, limits = self._endpoint, message_limits(self._max_bytes)
         match endpoint:
@@ -322,6 +332,7 @@ class DeltaClient:
         path: str | None = None,
         fields: list[str] | str | None = None,
         grep: str | None = None,
+        since: str | None = None,
     ) -> Reply:
         """Returns another part of a result that the server sent in part. The server does not run the tool again.
 
@@ -332,11 +343,12 @@ class DeltaClient:
             path: a JSON Pointer to the part to read.
             fields: the fields to return of each row, or a JMESPath expression.
             grep: a regular expression; the server returns the lines, items or members that match.
+            since: the handle of another result; the server returns what changed since that one.
 
         Raises:
             ArgumentsError: the handle has expired, or the result has no such part.
         """
-        options = {"page": page, "offset": offset, "path": path, "fields": fields, "grep": grep}
+        options = {"page": page, "offset": offset, "path": path, "fields": fields, "grep": grep, "since": since}
         selection = {key: value for key, value in options.items() if value is not None}
         return await self._parts.read_on({"handle": handle, **selection})
 

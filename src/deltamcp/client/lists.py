@@ -445,7 +445,8 @@ class ServerLists:
         candidates = [known for known in listed[:_MAX_COMPARED] if len(known) <= _MAX_NAME_CHARS]
         similar = [match for match, *_ in process.extract(name, candidates, limit=_MAX_SUGGESTIONS, score_cutoff=65)]
         if similar:
-            return UnknownToolError(name, f"There is no tool {name!r}; did you mean {' or '.join(similar)}?")
+            text = f"There is no tool {name!r}; did you mean {' or '.join(similar)}?"
+            return UnknownToolError(name, text, similar=similar)
         return UnknownToolError(name, f"There is no tool {name!r} among the {len(listed)} there are.")
 
     async def _refresh_index(self, force: bool = False) -> None:
@@ -588,7 +589,8 @@ class ServerLists:
 class UnknownToolError(ClientError):
     """The server has no tool of this name."""
 
-    def __init__(self, tool: str, message: str, reason: str = "") -> None:
+    def __init__(self, tool: str, message: str, reason: str = "", similar: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.tool: str = tool
         self.reason: str = reason
+        self.similar: Sequence[str] = similar

@@ -22,6 +22,7 @@ from deltamcp.results.content import ResultData
 from deltamcp.results.document import parse_path
 from deltamcp.results.notes import RAW_PREFIX
 from deltamcp.results.policy import META_KEY, RequestPolicy, ResultPolicy, resolve_policy
+from deltamcp.results.shown_result import FirstReply
 from deltamcp.runtime.threads import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import JSON, LOCAL, Caller
@@ -105,7 +106,9 @@ class LocalResults:
             value = reply.value
             data = value if isinstance(value, str) else jsonrpc.encode(value)
             fitted = Reply.of(
-                await self._continuation.first_reply(ResultData(data, value=value), policy, _CALLER, UNSCOPED)
+                await self._continuation.first_reply(
+                    FirstReply(ResultData(data, value=value), policy), _CALLER, UNSCOPED
+                )
             )
         if isinstance(fitted.delta_meta.get("handle"), str):
             self._handles[fitted.delta_meta["handle"]] = None

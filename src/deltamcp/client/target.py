@@ -1,11 +1,14 @@
 """Parses targets: a server in this process, a URL, a command line, a file, or an entry of an `mcpServers` file."""
 
+import contextlib
+import functools
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import SplitResult, urlsplit
@@ -15,6 +18,7 @@ from msgspec.structs import replace
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.runtime.process import keep_grpc_out_of_forks
 from deltamcp.values import JSON
 
@@ -32,7 +36,30 @@ class ServerLike(Protocol):
     def engine(self) -> "Engine": ...
 
 
-Target: TypeAlias = "ServerLike | str | Sequence[str] | Mapping[str, JSON]"
+@runtime_checkable
+class UnmadeServer(Protocol):
+    """A server for this process that is made anew for each connection, such as that of a document which may change."""
+
+    @property
+    def label(self) -> str:
+        """The server's name in error messages."""
+        ...
+
+    @property
+    def requests(self) -> JSON:
+        """Where the server that was made last sends requests, and with what; None if it sends none."""
+        ...
+
+    def make(self) -> "AbstractAsyncContextManager[Engine]":
+        """Makes the server, and ends it.
+
+        Raises:
+            ConfigurationError: it cannot be made.
+        """
+        ...
+
+
+Target: TypeAlias = "ServerLike | UnmadeServer | str | Sequence[str] | Mapping[str, JSON]"
 
 _LITE_SCHEME = "mcplite+"
 """Before http:// or https:// in the address of an MCP-lite server."""
@@ -184,9 +211,10 @@ class GrpcAddress(Struct, frozen=True):
 class InProcessServer(Struct, frozen=True):
     """A server in this process."""
 
-    engine: "Engine"
+    run: "Callable[[], AbstractAsyncContextManager[Engine]]"
+    """Opens the server for one connection."""
+    label: str = "The server"
     is_lite: bool = False
-    label = "The server"
 
     def speaking_lite(self) -> "InProcessServer":
         """Returns the same server for MCP-lite."""
@@ -196,7 +224,7 @@ class InProcessServer(Struct, frozen=True):
         from deltamcp.client.links.memory import MemoryLink
         from deltamcp.transports.stdio.server import DUPLEXES
 
-        return MemoryLink(self.engine, limits, DUPLEXES["mcp-lite" if self.is_lite else "mcp"])
+        return MemoryLink(self.run, limits, DUPLEXES["mcp-lite" if self.is_lite else "mcp"])
 
 
 Endpoint: TypeAlias = InProcessServer | Program | Address | GrpcAddress
@@ -214,12 +242,20 @@ def parse_target(target: Target) -> Endpoint:
         return parse_entry(target)
     if isinstance(target, Sequence) and target and all(isinstance(word, str) for word in target):
         return parse_words(list(target))
+    if isinstance(target, UnmadeServer):
+        return InProcessServer(target.make, target.label)
     if isinstance(target, ServerLike):
-        return InProcessServer(target.engine)
+        return InProcessServer(functools.partial(_opened, target.engine))
     raise ConfigurationError(
         "A client connects to a DeltaServer, a URL, a command line (a text or a list of words), a Python file, or an "
         f"entry of an mcpServers file, not to {target!r:.80}."
     )
+
+
+@contextlib.asynccontextmanager
+async def _opened(engine: "Engine") -> AsyncIterator["Engine"]:
+    async with engine.lifespan.running():
+        yield engine
 
 
 def parse_words(words: list[str]) -> Endpoint:
@@ -257,6 +293,8 @@ def _parse_text(text: str) -> Endpoint:
 
         path = Path(text).expanduser()
         return _serve_file(text) if files.is_operations_file(path) else parse_entry(files.find_only_entry(path))
+    if _names_python_file(text) and shutil.which(text) is None:
+        raise missing_file_error(_python_path(text))
     try:
         words = shlex.split(text, posix=os.name != "nt")
     except ValueError:
@@ -305,10 +343,19 @@ def _authorization(parts: SplitResult) -> dict[str, str]:
 
 def is_python_file(text: str) -> bool:
     """Whether this is a Python file to serve, as `FILE.py` or `FILE.py:NAME`; not one that is a program by itself."""
-    path = Path(text if text.endswith(".py") else text.rpartition(":")[0]).expanduser()
+    path = _python_path(text).expanduser()
     if path.suffix != ".py" or not path.is_file():
         return False
     return not (shutil.which(text) and path.read_bytes()[:2] == b"#!")
+
+
+def _python_path(text: str) -> Path:
+    return Path(text if text.endswith(".py") else text.rpartition(":")[0])
+
+
+def _names_python_file(text: str) -> bool:
+    """Whether a text, which need not be there, is a Python file by its name; a command line has several words."""
+    return _python_path(text).suffix == ".py" and not re.search(r"\s", text)
 
 
 def served_command(file: str) -> tuple[str, ...]:

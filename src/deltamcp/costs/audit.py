@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import datetime
+import itertools
 import os
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
@@ -87,21 +88,22 @@ async def audit(
     servers: Iterable[ConfiguredServer],
     ask: AskServer,
     seconds: float,
-    on_answer: Callable[[], None] = lambda: None,
+    on_answer: Callable[[str], None] = lambda _: None,
     model: str | float = "o200k",
-    file: str | None = None,
+    words: Sequence[str] = (),
 ) -> AuditReport:
     """Asks each server once, some concurrently, and counts the costs; reports an error of a server for that server.
 
     Args:
         seconds: the timeout of each server.
         model: whose tokens to count, as in `tokens.count`.
-        on_answer: called after each server has answered or failed.
-        file: the file that the user named; None for the files of all hosts.
+        on_answer: called with the name of each server that has answered or failed.
+        words: those that name to `delta-mcp gateway` what the user named here; none for the files of all hosts.
     """
     servers = list(servers)
     unique = unique_servers(servers)
-    results = await _ask_servers([listed[0].entry for listed in unique.values()], ask, seconds, on_answer)
+    entries = {name: listed[0].entry for name, listed in unique.items()}
+    results = await _ask_servers(entries, ask, seconds, on_answer)
     answers = {name: answer for name, answer in zip(unique, results, strict=True) if isinstance(answer, ServerAnswer)}
     listings = [ServerListing(name, answer.tools, answer.instructions) for name, answer in answers.items()]
     costs = count_costs(listings, model)
@@ -128,17 +130,17 @@ async def audit(
             if server.skip_reason is not None
         ],
         refused=costs.refused,
-        next_steps=_next_steps(costs.together, audited, [host.host for host in hosts], file),
+        next_steps=_next_steps(costs.together, audited, [host.host for host in hosts], words),
     )
 
 
 async def _ask_servers(
-    entries: Iterable[dict[str, Any]], ask: AskServer, seconds: float, on_answer: Callable[[], None]
+    entries: Mapping[str, dict[str, Any]], ask: AskServer, seconds: float, on_answer: Callable[[str], None]
 ) -> list[ServerAnswer | str]:
     """Returns the answer of each server, or a sentence that says why it has none."""
     semaphore = asyncio.Semaphore(MAX_CONCURRENT)
 
-    async def answer_or_problem(entry: dict[str, Any]) -> ServerAnswer | str:
+    async def answer_or_problem(name: str, entry: dict[str, Any]) -> ServerAnswer | str:
         async with semaphore:
             try:
                 async with asyncio.timeout(seconds):
@@ -148,9 +150,9 @@ async def _ask_servers(
             except Exception as error:  # one server's error must not stop the audit of the others
                 return _problem_text(error, entry)
             finally:
-                on_answer()
+                on_answer(name)
 
-    return await asyncio.gather(*map(answer_or_problem, entries))
+    return await asyncio.gather(*itertools.starmap(answer_or_problem, entries.items()))
 
 
 def _count_hosts(
@@ -195,7 +197,7 @@ def uncounted_sentences(report: AuditReport) -> list[str]:
     ]
 
 
-def _next_steps(together: Cost, servers: list[AuditedServer], hosts: list[str], file: str | None) -> list[str]:
+def _next_steps(together: Cost, servers: list[AuditedServer], hosts: list[str], words: Sequence[str]) -> list[str]:
     """Says what can be done about what the servers cost now; at last, the command that does it."""
     counted = [(server.cost.now, server) for server in servers if server.cost is not None]
     if not counted:
@@ -207,8 +209,8 @@ def _next_steps(together: Cost, servers: list[AuditedServer], hosts: list[str], 
         f"Switch off in your hosts what you do not use: {server.name} alone costs {largest:,} of {together.now:,} "
         f"tokens ({', '.join(server.places)})."
     )
-    if file is not None:
-        commands = [f"Serve them through the gateway: delta-mcp gateway {shlex.quote(file)}"]
+    if words:
+        commands = [f"Serve them through the gateway: delta-mcp gateway {shlex.join(words)}"]
     else:
         commands = [f"Put those of {host} behind the gateway: delta-mcp install {host_id(host)}" for host in hosts]
     return [*[most] * (len(counted) > 1), *commands]
@@ -220,9 +222,11 @@ def _place(server: ConfiguredServer) -> str:
 
 
 def _program_or_host(entry: dict[str, Any]) -> str:
-    if "url" in entry:
+    if "openapi" in entry and "://" not in entry["openapi"]:
+        return Path(entry["openapi"]).name
+    if (url := entry.get("url", entry.get("openapi"))) is not None:
         with contextlib.suppress(ValueError):
-            return urlsplit(entry["url"]).hostname or "an address"
+            return urlsplit(url).hostname or "an address"
         return "an address"
     command: str = entry["command"]
     return command.replace("\\", "/").rpartition("/")[2]

@@ -5,8 +5,9 @@ texts of servers are as those wrote them, so that whoever shows them escapes the
 """
 
 import asyncio
+import datetime
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -31,7 +32,8 @@ from deltamcp.version import VERSION
 MAX_WAIT_SECONDS = 25.0
 _LOOK_SECONDS = 1.0
 """How often the states of servers are compared while somebody waits for changes."""
-_CHART_DAYS = 90
+_CHART_DAYS, _LEAST_DAYS = 90, 14
+"""The days that a chart has, and those that it has at least."""
 
 
 class AskedGateway(Protocol):
@@ -149,7 +151,7 @@ class GatewayApi:
         self.records: CallRecords = CallRecords(gateway)
         self.servers: Servers = Servers(gateway, self.records)
         self.playground: Playground = Playground(gateway, self.servers, self.records)
-        self.reviews: Reviews = Reviews(gateway.approvals)
+        self.reviews: Reviews = Reviews(gateway.approvals, lambda: self.servers.configs, self._entry_records)
 
     async def ask(self, name: str, arguments: Mapping[str, JSON] = MappingProxyType({})) -> JSON:
         ask = ASKS.get(name)
@@ -170,7 +172,7 @@ class GatewayApi:
             "version": VERSION,
             "name": gateway.config.name,
             "label": self._label,
-            "folder": str(Path.cwd()),
+            "folder": _folder(),
             "began": self._began,
             "page": self.page,
             "disclosure": gateway.server.engine.catalog.view().surface.value,
@@ -180,6 +182,9 @@ class GatewayApi:
             "counts": gateway.ledger is not None,
         }
 
+    def _entry_records(self) -> Sequence[Path]:
+        return () if self._gateway.live is None else self._gateway.live.found.records
+
     def _ledger_rows(self, days: int) -> LedgerRows:
         ledger = self._gateway.ledger
         return LedgerFile().read(days) if ledger is None else ledger.rows(days)
@@ -187,9 +192,11 @@ class GatewayApi:
     async def answer_home(self, _: NothingAsked) -> JSON:
         rows = await asyncio.to_thread(self._ledger_rows, _CHART_DAYS)
         servers = await self.servers.list_all()
-        waiting = await asyncio.to_thread(self.reviews.list_waiting, self.servers.configs)
-        needs = attention.rank(servers, waiting, self.records.cut_tools(), rows, self.servers.segments)
-        by_day = ledger_figures.group(rows, "day")
+        waiting = await asyncio.to_thread(self.reviews.list_waiting)
+        live = self._gateway.live
+        configuration = {} if live is None else live.describe(is_operator=True)
+        needs = attention.rank(servers, waiting, self.records.cut_tools(), rows, self.servers.segments, configuration)
+        by_day = ledger_figures.days_until(rows, datetime.date.today(), _LEAST_DAYS) if rows else []
         own = ledger_figures.group(ledger_figures.own_rows(rows), "day")
         totals = ledger_figures.total(rows)
         pays = ledger_figures.pays_from(totals)
@@ -197,7 +204,7 @@ class GatewayApi:
             "attention": [msgspec.to_builtins(need) for need in needs],
             "days": [
                 {"day": day, **usage.as_json(), "own": own[(day,)].after if (day,) in own else 0}
-                for (day,), usage in sorted(by_day.items())
+                for day, usage in by_day
             ],
             "totals": totals.as_json(),
             "sentences": ledger_figures.sentences(totals) if rows else [],
@@ -243,20 +250,17 @@ class GatewayApi:
         return {"cancelled": asked.id}
 
     async def answer_reviews(self, _: NothingAsked) -> JSON:
-        return await asyncio.to_thread(self.reviews.list_waiting, self.servers.configs)
+        return await asyncio.to_thread(self.reviews.list_waiting)
 
     async def answer_diff(self, asked: ReviewedDefinition) -> JSON:
-        config = self.servers.find(asked.server).config
-        return await asyncio.to_thread(self.reviews.show, config, asked.place)
+        return await asyncio.to_thread(self.reviews.show, asked.server, asked.place)
 
     async def answer_approve(self, asked: ReviewedDefinition) -> JSON:
-        config = self.servers.find(asked.server).config
-        await asyncio.to_thread(self.reviews.decide, config, asked.place, asked.seen, True)
+        await asyncio.to_thread(self.reviews.decide, asked.server, asked.place, asked.seen, True)
         return {"approved": asked.place}
 
     async def answer_reject(self, asked: ReviewedDefinition) -> JSON:
-        config = self.servers.find(asked.server).config
-        await asyncio.to_thread(self.reviews.decide, config, asked.place, asked.seen, False)
+        await asyncio.to_thread(self.reviews.decide, asked.server, asked.place, asked.seen, False)
         return {"rejected": asked.place}
 
     async def answer_changes(self, asked: SeenChanges) -> JSON:
@@ -270,6 +274,12 @@ class GatewayApi:
                 calls = self.records.calls_after(asked.seq)
                 return {"seq": self.records.seq, "state": state, "calls": calls}
             await self.records.wait(min(left, _LOOK_SECONDS))
+
+
+def _folder() -> str:
+    """Returns the folder in which the gateway runs, as a shell shows it."""
+    folder, home = Path.cwd(), Path("~").expanduser()
+    return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)
 
 
 ASKS: Mapping[str, Ask] = MappingProxyType(

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from deltamcp.gateway import ledger_figures
 from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerRows, Usage
-from deltamcp.gateway.trust.review import approve_command
+from deltamcp.gateway.trust.review import approve_command, entry_name
 
 UNUSED_DAYS = 30
 
@@ -48,6 +48,7 @@ def rank(
     cut_tools: Mapping[str, int],
     rows: LedgerRows,
     segments: Mapping[str, str],
+    configuration: Mapping[str, Any],
 ) -> list[Need]:
     """Returns what needs a person, the most urgent first.
 
@@ -57,8 +58,10 @@ def rank(
         cut_tools: The operations whose results were all cut, and how many calls there were.
         rows: The ledger of some months.
         segments: The servers, by their names in the ledger.
+        configuration: What `LiveConfiguration.describe` tells an operator.
     """
-    needs = [need for row in servers for need in _needs_of(row)]
+    needs = _configuration(configuration)
+    needs += [need for row in servers for need in _needs_of(row)]
     needs += _reviews(waiting)
     total = ledger_figures.total(rows).total
     if total.saved < 0:
@@ -86,6 +89,41 @@ def rank(
         )
     needs += _find_unused(servers, rows, segments)
     return sorted(needs, key=lambda need: need.urgency)
+
+
+def _configuration(described: Mapping[str, Any]) -> list[Need]:
+    needs = []
+    if described.get("fault"):
+        needs.append(
+            Need(
+                Urgency.WAITING,
+                "configuration",
+                "The configuration is wrong, so the one before stays in use",
+                "Mend its file; the gateway reads it again by itself.",
+                details=[described["fault"]],
+            )
+        )
+    if described.get("leftOut"):
+        needs.append(
+            Need(
+                Urgency.WAITING,
+                "left out",
+                "Servers of the configuration are left out",
+                "Do what is said of each; the gateway then starts it by itself.",
+                details=[*described["leftOut"]],
+            )
+        )
+    if described.get("afterRestart"):
+        keys = ", ".join(described["afterRestart"])
+        needs.append(
+            Need(
+                Urgency.COSTLY,
+                "restart",
+                f"The new {keys} of the configuration {'hold' if ',' in keys else 'holds'} after a restart",
+                "Stop the gateway, and start it again.",
+            )
+        )
+    return needs
 
 
 def _needs_of(row: Mapping[str, Any]) -> list[Need]:
@@ -138,17 +176,18 @@ def _reviews(waiting: Sequence[Any]) -> list[Need]:
         by_server.setdefault(one["server"], []).append(one)
     needs = []
     for server, found in by_server.items():
-        changed = [one for one in found if one["change"] == "changed"]
         counts = [
-            f"{len(some)} {word} definition{'s' * (len(some) != 1)}"
-            for some, word in ((changed, "changed"), ([one for one in found if one not in changed], "new"))
-            if some
+            f"{len(some)} {change} {word if len(some) == 1 else plural}"
+            for word, plural in (("definition", "definitions"), ("entry", "entries"))
+            for change in ("changed", "new")
+            if (some := [one for one in found if one["change"] == change and _is_entry(one) == (word == "entry")])
         ]
+        they = "it" if len(found) == 1 else "them"
         needs.append(
             Need(
                 Urgency.WAITING,
                 "review",
-                f"{server} has {' and '.join(counts)}, kept out until you approve them",
+                f"{server} has {' and '.join(counts)}, kept out until you approve {they}",
                 "Read what changed, then approve or reject it.",
                 server,
                 [one["imitates"] or f"{one['kind']} {one['name']}" for one in found[:5]],
@@ -157,6 +196,10 @@ def _reviews(waiting: Sequence[Any]) -> list[Need]:
             )
         )
     return needs
+
+
+def _is_entry(waiting: Mapping[str, Any]) -> bool:
+    return bool(entry_name(waiting["place"]))
 
 
 def _find_unused(servers: Sequence[Any], rows: LedgerRows, segments: Mapping[str, str]) -> list[Need]:

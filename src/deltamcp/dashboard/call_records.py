@@ -170,7 +170,7 @@ class CallRecords:
             self._add_figures(call.name, record)
         if call.caller.connection == NOT_A_MODEL:
             self.tried = call
-        elif self._gateway.ledger is not None:
+        elif self._gateway.ledger is not None and call.is_known:
             self._uncounted[call] = record
         if time.monotonic() < self._content_until:
             self._keep(record, call)

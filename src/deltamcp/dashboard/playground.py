@@ -128,7 +128,9 @@ class Playground:
             return await self._describe_hidden(name)
         meta = view.running_meta_tool(operation)
         if view.surface is Surface.META:
-            reply = outcome_text(await self._ask(view.meta_tool_name(MetaTool.GET_SCHEMA), {"operation": operation.id}))
+            reply = outcome_text(
+                await self._ask(view.meta_tool_name(MetaTool.GET_SCHEMA), {"operation": [operation.id]})
+            )
         else:
             reply = msgspec.json.encode(operation.tool).decode()
         return {
@@ -189,8 +191,9 @@ class Playground:
     def _scoped_tools(self, view: View) -> Iterator[HiddenTool]:
         names = self._servers.segments
         for one in self._gateway.server.engine.catalog.operations.values():
-            if one.id not in view.operations:
-                reason = f"only callers with the scope {', '.join(sorted(one.scopes))} see it"
+            if one.name not in view.operations:
+                scopes = ", ".join(sorted(one.scopes))
+                reason = f"only callers with the scope {scopes} see it" if scopes else "a rule of the gateway hides it"
                 yield HiddenTool(names.get(one.id.partition(".")[0], ""), one.id, one.tool, reason)
 
     def _hidden_of(self, behind: GatewayUpstream) -> Iterator[HiddenTool]:
@@ -216,7 +219,7 @@ class Playground:
         view = self._view
         reply = None
         if view.surface is Surface.META and query.strip():
-            outcome = await self._ask(view.meta_tool_name(MetaTool.DISCOVER), {"query": query})
+            outcome = await self._ask(view.meta_tool_name(MetaTool.DISCOVER), {"query": [query]})
             text = outcome_text(outcome)
             reply = {"text": text[:_MAX_REPLY_CHARS], "tokens": await asyncio.to_thread(tokens.count, text)}
         hidden = await asyncio.to_thread(self._hidden_tools)

@@ -28,7 +28,7 @@ from deltamcp.results.content import ResultData, json_or_text
 from deltamcp.results.encode import legend_of
 from deltamcp.results.notes import Handle, add_notes, whole_note
 from deltamcp.results.policy import META_KEY, RESET, ResolvedPolicy
-from deltamcp.results.shown_result import PREVIEW_TOKENS, ShownResult, select
+from deltamcp.results.shown_result import PREVIEW_TOKENS, FirstReply, ShownResult, select
 from deltamcp.results.stored_result import StoredHeader, StoredResult
 from deltamcp.results.window import without_words
 from deltamcp.runtime.threads import Computations
@@ -120,7 +120,7 @@ class ChangeDelivery:
         """Returns the cheapest reply to a call, which started at `since` by the monotonic clock."""
         comparison = await self._compute(call, lambda work: _comparison(source, policy, work))
         if comparison is None:
-            return await self._continuation.first_reply(source, policy, call.caller, call.origin)
+            return await self._continuation.first_reply(FirstReply(source, policy), call.caller, call.origin)
         shown, result = comparison
         if call.caller.stays:
             # Two concurrent replies must neither be changes of one result, nor refer to each other's rows, nor assign
@@ -363,11 +363,11 @@ class ChangeDelivery:
 
     async def _reply_in_full(self, pending: _Pending, reason: str) -> ToolResult:
         policy, call, result = pending.policy, pending.call, pending.result
-        named_above = 0 if policy.since is not None else None if call.caller.is_remembered else _NAMED_ABOVE_BYTES
+        is_asked = policy.since is not None
+        is_named = is_asked or (not call.caller.is_remembered and len(pending.source.data) > _NAMED_ABOVE_BYTES)
+        asked = FirstReply(pending.source, policy, names_whole=is_named, reason=reason)
         result_root = ResultRoot(result.root, call.digest, pending.shown is not pending.source.data)
-        reply = await self._continuation.first_reply(
-            pending.source, policy, call.caller, call.origin, None, result_root, named_above, reason
-        )
+        reply = await self._continuation.first_reply(asked, call.caller, call.origin, result_root)
         meta = (reply.meta or {}).get(META_KEY, {})
         if "handle" in meta:
             is_part = meta.get("unit", "whole") != "whole" or "cuts" in meta
@@ -382,11 +382,7 @@ class ChangeDelivery:
         rows = pending.result.rows
         head = StoredHeader("text" if isinstance(data, str) else "json", rows, pending.policy, root, deltas, is_part)
         result_root = ResultRoot(root, call.digest, pending.shown is not data)
-
-        async def make(handle: Handle | None) -> tuple[StoredHeader, None]:
-            return head, None
-
-        return (await self._stored.store(data, call.caller, call.origin, make, result_root))[0]
+        return await self._stored.store(head, data, call.caller, call.origin, result_root)
 
     async def _last_sent(self, call: CallKey) -> LastSent | None:
         return await self._shared_replies.last_sent(call) if call.caller.moves else self._sent.last_sent(call)

@@ -4,26 +4,25 @@ References are arguments that name a stored result, or a part of one, instead of
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from deltamcp.delivery.sent_results import ToldWords
-from deltamcp.delivery.stored_results import ResultOrigin, ResultRoot, StoredResults
+from deltamcp.delivery.stored_results import ResultOrigin, ResultPlace, ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference
 from deltamcp.results.budget import DEFAULT_MAX_TOKENS
 from deltamcp.results.content import ResultData, is_self_describing, single_data
-from deltamcp.results.document import RawJSON, find_rows
-from deltamcp.results.notes import MIN_HINT_TOKENS, Handle, add_notes, whole_note
+from deltamcp.results.document import RawJSON
+from deltamcp.results.notes import Handle, add_notes
 from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
 from deltamcp.results.queries.query import Query, run_query
-from deltamcp.results.shown_result import ShownResult, is_linked, select
+from deltamcp.results.shown_result import FirstPart, FirstReply
 from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
-from deltamcp.results.value_shape import page_sentence
-from deltamcp.results.window import Window, with_note, without_words
+from deltamcp.results.window import Window, without_words
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, Caller, Content, Text, TextResource, ToolResult
 from deltamcp.work import Work, WorkLimitError
@@ -47,66 +46,28 @@ class Continuation:
         self.told: ToldWords = ToldWords()
 
     async def first_reply(
-        self,
-        source: ResultData,
-        policy: ResolvedPolicy,
-        caller: Caller,
-        origin: ResultOrigin,
-        admits: Callable[[JSON], bool] | None = None,
-        root: ResultRoot | None = None,
-        named_above: int | None = None,
-        reason: str = "",
+        self, reply: FirstReply, caller: Caller, origin: ResultOrigin, root: ResultRoot | None = None
     ) -> ToolResult:
         """Returns the reply to a call: the whole result if it fits, else its first part.
 
-        Args:
-            admits: Whether a value matches the output schema; None if the tool promises none.
-            root: The result's root. A result with a root is stored even if it fits, to be the base of a delta.
-            named_above: Whole results of more bytes are stored too, and the reply says their handle, so that the next
-                call can ask what changed since; None for none.
-            reason: A sentence that begins the note, and a space; or nothing.
+        A result with a root is stored even if it fits, to be the base of a delta.
         """
-        size = len(source.data)
-        sample = self._stored.sample_name(caller) if named_above is not None and size > named_above else ""
-        part = _FirstPart(source, policy, admits, "" if root is None else root.root, sample, reason)
+        source, place = reply.source, self._stored.place(caller, origin, root)
+        while True:
+            part = await self._show(reply, place)
+            is_stored = root is not None or reply.names_whole or not part.is_whole
+            if not is_stored or await self._stored.put(place, _header(part, source, root), source.data):
+                break
+        handle = place.handle if is_stored else None
+        part = replace(part, window=self._explain(part.window, caller))
+        return _whole_reply(reply, part, handle) if part.is_whole else _part_reply(reply, part, handle)
+
+    async def _show(self, reply: FirstReply, place: ResultPlace) -> FirstPart:
         try:
-            whole = await self._run(caller, part.choose)
+            return await self._run(place.caller, lambda work: reply.show(place.handle, work))
         except WorkLimitError:
-            part = part.simplify()
-            whole = await self._run(caller, part.choose)
-        if whole is not None:
-            stored = None
-            if root is not None or sample:
-                stored, _ = await self._stored.store(source.data, caller, origin, part.show_nothing, root)
-            if sample:
-                whole = part.with_handle(whole, stored)
-            whole = self._explain(whole, caller)
-            return _whole_reply(whole, source, part.keeps_original, stored, says_handle=bool(sample))
-
-        async def show_part(handle: Handle | None) -> tuple[StoredHeader, tuple[Window, bool]]:
-            nonlocal part
-            try:
-                window, holds = await self._run(caller, lambda work: part.window(handle, work))
-            except WorkLimitError:
-                part = part.simplify()
-                await self._run(caller, part.choose)
-                window, holds = await self._run(caller, lambda work: part.window(handle, work))
-            return part.header(is_part=window.is_part, first=window.next or 0), (window, holds)
-
-        handle, (window, holds) = await self._stored.store(source.data, caller, origin, show_part, root)
-        window = self._explain(window, caller)
-        content: list[Content] = [Text(window.text)]
-        meta = _window_meta(window, "")
-        if part.shown.is_outlined:
-            meta["selects"] = "nothing"
-        if handle is None:
-            meta["rest"] = "not stored"
-        else:
-            meta = {"handle": handle.name, **meta}
-            content += [handle.link] if is_linked(part.shown.policy, window) else []
-        # Clients accept a result without the structured content of its output schema only as an error.
-        structured = window.value if admits is not None and holds else UNSET
-        return add_notes(ToolResult(content, structured, not holds, {META_KEY: meta}), window.notes)
+            simple = reply.simplify()
+            return await self._run(place.caller, lambda work: simple.show(place.handle, work))
 
     async def single_data(self, result: ToolResult, caller: Caller, keeps_structure: bool) -> ResultData | None:
         """Returns the one text or JSON value that a result consists of; None if it has more.
@@ -125,19 +86,22 @@ class Continuation:
 
         A query is asked of the texts. `promised` is whether the output schema requires structured content.
         """
-        if policy.query and (texts := blocks.texts_of(result)):
-            reply = await self.first_reply(ResultData("\n".join(texts)), policy, caller, origin)
+        if policy.has_query and (texts := blocks.texts_of(result)):
+            reply = await self.first_reply(FirstReply(ResultData("\n".join(texts)), policy), caller, origin)
             return replace(reply, content=[*reply.content, *blocks.others_of(result)])
         if policy.grep is not None or (policy.fields is not None and policy.fields_requested):
             result = add_notes(result, [_NO_TEXTS])
         if await self._run(caller, lambda work: blocks.fits(result, policy, work)):
             return result
 
-        async def show_part(handle: Handle | None) -> tuple[StoredHeader, ToolResult]:
-            cut = await self._run(caller, lambda work: blocks.truncate_blocks(result, policy, handle, promised, work))
-            return StoredHeader("json", None, replace(policy, fields=None), is_part=True), cut
-
-        return (await self._stored.store(blocks.encode_blocks(result), caller, origin, show_part))[1]
+        place, data = self._stored.place(caller, origin), blocks.encode_blocks(result)
+        head = StoredHeader("json", None, replace(policy, fields=None), is_part=True)
+        while True:
+            cut = await self._run(
+                caller, lambda work: blocks.truncate_blocks(result, policy, place.handle, promised, work)
+            )
+            if await self._stored.put(place, head, data):
+                return cut
 
     async def next_reply(
         self, arguments: Mapping[str, JSON], caller: Caller, requested: ResultPolicy | None = None
@@ -162,10 +126,7 @@ class Continuation:
 
     def _explain(self, window: Window, caller: Caller) -> Window:
         """Returns a window that explains what its conversation was not told yet."""
-        words = window.words
-        window = without_words(window, self.told.of(caller))
-        self.told.add(caller, words)
-        return window
+        return without_words(window, self.told.tell(caller, window.words))
 
     async def resolve_references(self, arguments: dict[str, JSON], caller: Caller, strict: bool) -> dict[str, JSON]:
         """Returns the arguments with every `{"$result": ...}` replaced by the stored value that it names.
@@ -232,89 +193,6 @@ class Continuation:
         return await self._computations.run(caller.account, compute)
 
 
-class _FirstPart:
-    """The part of a result that a first reply shows. Computations call its methods, and so may call them twice."""
-
-    def __init__(
-        self,
-        source: ResultData,
-        policy: ResolvedPolicy,
-        admits: Callable[[JSON], bool] | None,
-        root: str,
-        sample: str,
-        reason: str = "",
-    ) -> None:
-        """`sample` is a name as long as the handle that the note of a whole result says; empty if it says none."""
-        self._sample = sample
-        self.shown = ShownResult(source.data, policy)
-        self.keeps_original = False
-        """Whether the whole result is sent as the author or another server made it."""
-        self._source = source
-        self._given_policy = policy
-        self._admits = admits
-        self._root = root
-        self._reason = reason
-
-    def simplify(self) -> "_FirstPart":
-        """Returns the same part for a result whose fields or tables take too much work: all of it, as plain JSON."""
-        given = self._given_policy
-        policy = replace(given, fields=None, grep=None, tables=False, preview_above=0)
-        reason = "The query would take too much work, so all is shown. " if given.query else ""
-        return _FirstPart(self._source, policy, self._admits, self._root, self._sample, self._reason + reason)
-
-    def choose(self, work: Work) -> Window | None:
-        """Selects the fields to show, and returns the whole as a window if it fits."""
-        source, data = self._source, self._source.data
-        shown = select(data, self._given_policy, work)
-        if self._admits is not None and (
-            shown.is_outlined or (shown.is_projected and not self._admits(document.decode(shown.data)))  # type: ignore[arg-type]
-        ):
-            policy = replace(self._given_policy, fields=None, grep=None)
-            shown = ShownResult(data, policy, reason="The output schema asks for every field. ")
-        value = None if shown.is_projected else source.value
-        rows = None if isinstance(shown.data, str) else find_rows(shown.data, shown.policy.rows, work, value)
-        page = self._page_reason(shown, rows, work)
-        shown = replace(shown, reason=self._reason + shown.reason + page)
-        shown = self.shown = replace(shown, value=value, rows=rows, is_structured=source.structured is not UNSET)
-        if shown.is_projected:
-            return None
-        whole = shown.whole_window(work, whole_note(self._sample, shown.reason))
-        original = source.original_result
-        if whole is not None and original is not None and whole.form != "table":
-            is_compact = not shown.is_structured and document.strip_space(data, work) == whole.text.encode()
-            most = shown.policy.budget.cost_of(whole.texts) if is_compact else shown.policy.max_tokens
-            self.keeps_original = blocks.cost(original, shown.policy, work) <= most
-        return whole
-
-    def with_handle(self, whole: Window, handle: Handle | None) -> Window:
-        """Returns the window of a whole result with the name under which it is stored in its note, if it is."""
-        return with_note(whole, whole_note("" if handle is None else handle.name, self.shown.reason))
-
-    def _page_reason(self, shown: ShownResult, rows: list[str] | None, work: Work) -> str:
-        """Returns what the server says of more rows than the result has, for a note."""
-        data, policy = self._source.data, shown.policy
-        if isinstance(data, str) or policy.max_tokens < MIN_HINT_TOKENS:
-            return ""
-        if shown.is_projected:
-            rows = find_rows(data, policy.rows, work)
-        sentence = page_sentence(data, rows, work)
-        return f"{sentence} " if sentence else ""
-
-    def window(self, handle: Handle | None, work: Work) -> tuple[Window, bool]:
-        """Returns the part that fits, and whether it matches the output schema."""
-        window = replace(self.shown, is_structured=self._admits is not None).part_window(handle, work)
-        if self._admits is not None and (window.value is UNSET or not self._admits(window.value)):
-            return replace(self.shown, is_structured=False, reason=_NO_STRUCTURE).part_window(handle, work), False
-        return window, True
-
-    async def show_nothing(self, handle: Handle | None) -> tuple[StoredHeader, None]:
-        return self.header(), None
-
-    def header(self, is_part: bool = False, first: int = 0) -> StoredHeader:
-        kind: Literal["text", "json"] = "text" if isinstance(self._source.data, str) else "json"
-        return StoredHeader(kind, self.shown.rows, self.shown.policy, self._root, is_part=is_part, first=first)
-
-
 def _resolve(
     arguments: dict[str, JSON],
     found: list[dict[str, JSON]],
@@ -373,19 +251,48 @@ def _select(data: RawJSON | str, fields: JSON, work: Work) -> str | bytes:
     return found.data
 
 
-def _whole_reply(
-    window: Window, source: ResultData, keeps_original: bool, stored: Handle | None, says_handle: bool
-) -> ToolResult:
+def _header(part: FirstPart, source: ResultData, root: ResultRoot | None) -> StoredHeader:
+    window, shown = part.window, part.shown
+    return StoredHeader(
+        "text" if isinstance(source.data, str) else "json",
+        shown.rows,
+        shown.policy,
+        "" if root is None else root.root,
+        is_part=window.is_part,
+        first=window.next or 0,
+    )
+
+
+def _whole_reply(asked: FirstReply, part: FirstPart, stored: Handle | None) -> ToolResult:
+    source, window = asked.source, part.window
     # Programs need the form if the text is not evidently JSON, or if the result is the base of a delta.
     needs_form = window.form == "table" or stored is not None or not is_self_describing(source.data)
     meta: dict[str, JSON] = {"form": window.form} if needs_form else {}
     if stored is not None:
         meta["handle"] = stored.name
     reply, notes = ToolResult([Text(window.text)], source.structured), window.notes
-    if source.original_result is not None and keeps_original:
-        reply, notes = source.original_result, [f"[handle {stored.name}.]"] if says_handle and stored else []
+    if source.original_result is not None and part.keeps_original:
+        reply = source.original_result
+        notes = [f"[handle {stored.name}.]"] if asked.names_whole and stored is not None else []
     reply = replace(reply, meta={**(reply.meta or {}), META_KEY: meta}) if meta else reply
     return add_notes(reply, notes)
+
+
+def _part_reply(asked: FirstReply, part: FirstPart, stored: Handle | None) -> ToolResult:
+    window, policy = part.window, part.shown.policy
+    content: list[Content] = [Text(window.text)]
+    meta = _window_meta(window, "")
+    if part.shown.is_outlined:
+        meta["selects"] = "nothing"
+    if stored is None:
+        meta["rest"] = "not stored"
+    else:
+        meta = {"handle": stored.name, **meta}
+        # A window that lacks only unselected fields has no link.
+        content += [stored.link] if policy.may_link and window.is_part else []
+    # Clients accept a result without the structured content of its output schema only as an error.
+    structured = window.value if asked.admits is not None and part.is_admitted else UNSET
+    return add_notes(ToolResult(content, structured, not part.is_admitted, {META_KEY: meta}), window.notes)
 
 
 def _window_meta(window: Window, path: str) -> dict[str, JSON]:

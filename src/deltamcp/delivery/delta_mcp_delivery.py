@@ -22,7 +22,7 @@ from deltamcp.results import content, delta_mcp_shapes, document
 from deltamcp.results.content import ResultData
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
-from deltamcp.results.shown_result import is_linked, select
+from deltamcp.results.shown_result import select
 from deltamcp.results.stored_result import StoredHeader
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, ResourceLink, Text, ToolResult
@@ -136,11 +136,7 @@ class DeltaMcpDelivery:
 
     async def _store(self, source: ResultData, policy: ResolvedPolicy, call: DeliveryRequest) -> Handle | None:
         head = StoredHeader("text" if isinstance(source.data, str) else "json", None, policy)
-
-        async def make(handle: Handle | None) -> tuple[StoredHeader, None]:
-            return head, None
-
-        return (await self._stored.store(source.data, call.terms.caller, call.origin, make))[0]
+        return await self._stored.store(head, source.data, call.terms.caller, call.origin)
 
     async def _reply(self, value: JSON, call: DeliveryRequest, handle: Handle | None) -> ToolResult:
         assert call.policy is not None, "without a policy nothing is cut"
@@ -171,7 +167,7 @@ def _reply(
         work.spend(len(value) if isinstance(value, list | dict) else 0)
         number, size = (None, None) if page is None else (page.page, page.page_size)
         return _json_reply(delta_mcp_shapes.original_shape(value, policy.max_tokens, policy.page_size, number, size))
-    if handle is None or not is_linked(policy):
+    if handle is None or not policy.may_link:
         return _json_reply(_shape(value, policy, page, 0, work).value, handle)
     # Handles are random and differ in tokens; counting each character as a token makes pages the same for all of them.
     nameless = jsonrpc.encode(handle.link).decode().replace(handle.name, "")
@@ -191,8 +187,7 @@ def _shape(
 
     def fits(text: str) -> bool:
         work.scan(len(text))
-        budget.spend_count(text, work)
-        return budget.admits(text)
+        return budget.admits([text], work)
 
     if page is None:
         return delta_mcp_shapes.budgeted_shape(

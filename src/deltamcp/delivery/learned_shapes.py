@@ -76,9 +76,9 @@ class LearnedShapes:
         return {id_: seen.shape for id_, seen in shapes.items() if seen.shape is not None}
 
     async def learn(self, operation: Operation, source: ResultData, caller: Caller) -> None:
-        """Learns from a result, unless the operation declares what it returns."""
+        """Learns from a result, unless the operation declares the names of what it returns."""
         data = source.data
-        if operation.output_schema is not None or len(data) > _MAX_RESULT_BYTES:
+        if operation.declares_names or len(data) > _MAX_RESULT_BYTES:
             return
         seen, digest = self._find_or_add(caller.principal.owner, operation.id), hash(data)
         if len(seen.digests) >= _LEARNED_RESULTS or digest in seen.digests:

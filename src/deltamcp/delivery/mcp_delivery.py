@@ -14,6 +14,7 @@ from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
+from deltamcp.results.shown_result import FirstReply
 from deltamcp.values import JSON, RawResult, ResultShape, Surface, Text, ToolResult
 
 _WRAPPER_TOKENS = 8
@@ -91,18 +92,18 @@ class McpDelivery:
         operation, caller = call.operation, call.terms.caller
         if call.is_flat and operation.output_schema is not None:
             # A delta does not match the output schema.
-            return await self._continuation.first_reply(source, policy, caller, call.origin, operation.is_valid_output)
+            return await self._continuation.first_reply(
+                FirstReply(source, policy, operation.is_valid_output), caller, call.origin
+            )
         if policy.may_send_changes(caller):
             asked: list[JSON] = [operation.id, call.arguments, policy.fields, policy.grep]
             digest = call_digest(asked if call.pages == 1 else [*asked, call.pages])
             key = CallKey(caller, digest, call.origin, operation.is_read_only)
             return await self._changes.deliver(source, policy, key, call.started)
-        named_above = None
-        if not call.is_flat and policy.deltas is not False:
-            named_above = _NAMED_ABOVE_BYTES_FOR_STRANGERS if caller.shares_handles else _NAMED_ABOVE_BYTES
-        return await self._continuation.first_reply(
-            source, policy, caller, call.origin, named_above=named_above, reason=_no_changes(policy)
-        )
+        above = _NAMED_ABOVE_BYTES_FOR_STRANGERS if caller.shares_handles else _NAMED_ABOVE_BYTES
+        is_named = not call.is_flat and policy.deltas is not False and len(source.data) > above
+        asked = FirstReply(source, policy, names_whole=is_named, reason=_no_changes(policy))
+        return await self._continuation.first_reply(asked, caller, call.origin)
 
 
 def _no_changes(policy: ResolvedPolicy) -> str:

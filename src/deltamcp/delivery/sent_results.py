@@ -304,6 +304,12 @@ class ToldWords:
         """Returns the words that a conversation has been told; none outside a known conversation."""
         return frozenset() if caller.conversation is None else self._words.get(_key(caller), frozenset())
 
+    def tell(self, caller: Caller, words: Iterable[str]) -> frozenset[str]:
+        """Records that a conversation is told these words, and returns those that it has been told before."""
+        told = self.of(caller)
+        self.add(caller, words)
+        return told
+
     def add(self, caller: Caller, words: Iterable[str]) -> None:
         new = frozenset(words) - self.of(caller)
         if caller.conversation is None or not new:

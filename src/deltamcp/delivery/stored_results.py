@@ -6,15 +6,17 @@ import functools
 import hashlib
 import hmac
 import logging
+import math
 import os
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from string import ascii_lowercase
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from string import ascii_lowercase, digits
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from deltamcp import tokens
@@ -141,7 +143,8 @@ class KeptResults:
         return Seal([hmac.digest(key, self._identity.encode(), "sha256")], KEPT_SECONDS)
 
 
-_SHORT_LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
+_SHORT_LETTERS = ("23456789abcdefghjkmnpqrstvwxyz",) * 4
+_GROUP = (ascii_lowercase,) * 2 + (digits,) * 3
 _HANDLE_TOKENS = 3
 _PRINCIPAL_GROUPS = 4
 """The groups in a handle of a principal, 77 bits. Another token of the same principal could try 2^11 a second for half
@@ -162,7 +165,6 @@ _FULL_LOG_SECONDS = 60.0
 _NOTES = "page"
 """The part of a store key that marks data remembered beside results."""
 
-T = TypeVar("T")
 logger: logging.Logger = logging.getLogger("deltamcp")
 
 
@@ -203,6 +205,24 @@ class _OpenedResult(NamedTuple):
     @property
     def bytes(self) -> int:
         return self.result.size + self.result.view_bytes
+
+
+class ResultPlace(Struct):
+    """Where a result is to be stored: for whom, under which handle, and by what root it can be found again."""
+
+    caller: Caller
+    owner: str
+    account: str
+    """Whose the result is in the store, and for whom it counts there."""
+    lifetimes: tuple[float, float]
+    """How long the result stays unread, and how long in any case."""
+    origin: ResultOrigin
+    root: ResultRoot | None
+    is_named_by_root: bool
+    names: Iterator[str]
+    """Further names, in case that the handle's is taken."""
+    handle: Handle | None
+    """The handle that the reply may say; None if the result cannot be stored."""
 
 
 class StorageWatcher(Protocol):
@@ -257,51 +277,73 @@ class StoredResults:
         """The time after which a stored result that nobody reads is deleted."""
         return self._lifetimes[0]
 
+    def place(self, caller: Caller, origin: ResultOrigin, root: ResultRoot | None = None) -> ResultPlace:
+        """Returns a place for a result, with a handle that is most likely free."""
+        is_named_by_root = root is not None and not root.is_partial and caller.has_short_handles
+        names = self._root_names(root.root) if root is not None and is_named_by_root else _random_names(caller)
+        owner, account, lifetimes = self._owner(caller), self._account(caller), self._lifetimes_for(caller)
+        handle = self.handle(next(names))
+        return ResultPlace(caller, owner, account, lifetimes, origin, root, is_named_by_root, names, handle)
+
+    async def put(self, place: ResultPlace, head: StoredHeader, data: str | bytes) -> bool:
+        """Stores a result, and returns whether a reply is right that says the handle of the place, or has none.
+
+        It is not in the rare case that the handle is taken, nor where the store fails: the place then has another
+        handle or none. The function has run, so its caller gets at least the part that fits.
+        """
+        if place.handle is None:
+            return True
+        head = replace(head, origin=place.origin.name, scopes=tuple(sorted(place.origin.scopes)))
+        try:
+            if await self._add(place, place.handle.name, head, data):
+                return True
+            name = next(place.names, None)
+            place.handle = None if name is None else self.handle(name)
+        except StoreError as error:
+            self._log_failure("a result could not be stored, so its caller gets only a part: %s", error)
+            place.handle = None
+        return False
+
     async def store(
         self,
+        head: StoredHeader,
         data: str | bytes,
         caller: Caller,
         origin: ResultOrigin,
-        make: Callable[[Handle | None], Awaitable[tuple[StoredHeader, T]]],
         root: ResultRoot | None = None,
-    ) -> tuple[Handle | None, T]:
-        """Stores a result and returns its handle, and the part of it that `make` returns for that handle.
+    ) -> Handle | None:
+        """Stores a result whose reply does not depend on its handle, and returns that; None if the store fails."""
+        place = self.place(caller, origin, root)
+        while not await self.put(place, head, data):
+            pass
+        return place.handle
 
-        If the store fails, the handle is None: the function has run, and the caller gets at least the part that fits.
+    async def _add(self, place: ResultPlace, name: str, head: StoredHeader, data: str | bytes) -> bool:
+        """Stores a result under a name; returns False if that is the name of another one.
 
-        Args:
-            make: Returns the header to store and the part to show, for the handle that the result gets.
-            root: The root by which the result can be found again.
+        Raises:
+            StoreError: it cannot be stored.
         """
-        try:
-            named_by_root = root is not None and not root.is_partial and caller.has_short_handles
-            names = self._root_names(root.root) if root is not None and named_by_root else _random_names(caller)
-            for name in names:
-                handle = self.handle(name)
-                head, shown = await make(handle)  # called again in the rare case that the handle is taken
-                head = replace(head, origin=origin.name, scopes=tuple(sorted(origin.scopes)))
-                packed = pack_result(head, data)
-                lifetimes = self._lifetimes_for(caller)
-                kept = self._kept if caller.principal is LOCAL and not head.is_shown_whole else None
-                if kept is not None and not await self._keep(kept, name, head, data):
-                    continue
-                if await self._store.add(self._owner(caller), name, packed, *lifetimes, self._account(caller)):
-                    if root is not None and not named_by_root:
-                        await self.remember(root.note_name(caller), name.encode(), caller)
-                    self._opened.pop((self._owner(caller), name), None)
-                    if self.watcher is not None:
-                        is_cut = root is None or head.is_part
-                        self.watcher.note_stored(name, origin.name, caller, len(packed), is_cut, lifetimes)
-                    return handle, shown
-                if root is not None and named_by_root and await self._holds(name, root.root, caller):
-                    await self._store.put(self._owner(caller), name, packed, *lifetimes, self._account(caller))
-                    self._opened.pop((self._owner(caller), name), None)
-                    return handle, shown
-                if kept is not None:
-                    await kept.delete(name)
-        except StoreError as error:
-            self._log_failure("a result could not be stored, so its caller gets only a part: %s", error)
-        return None, (await make(None))[1]
+        caller, owner, root = place.caller, place.owner, place.root
+        kept = self._kept if caller.principal is LOCAL and not head.is_shown_whole else None
+        if kept is not None and not await self._keep(kept, name, head, data):
+            return False
+        packed = pack_result(head, data)
+        if await self._store.add(owner, name, packed, *place.lifetimes, place.account):
+            if root is not None and not place.is_named_by_root:
+                await self.remember(root.note_name(caller), name.encode(), caller)
+            self._opened.pop((owner, name), None)
+            if self.watcher is not None:
+                is_cut = root is None or head.is_part
+                self.watcher.note_stored(name, place.origin.name, caller, len(packed), is_cut, place.lifetimes)
+            return True
+        if root is not None and place.is_named_by_root and await self._holds(name, root.root, caller):
+            await self._store.put(owner, name, packed, *place.lifetimes, place.account)
+            self._opened.pop((owner, name), None)
+            return True
+        if kept is not None:
+            await kept.delete(name)
+        return False
 
     async def _keep(self, kept: KeptResults, name: str, head: StoredHeader, data: str | bytes) -> bool:
         """Has a result outlive this process; returns False if the name is that of another one.
@@ -372,14 +414,6 @@ class StoredResults:
                 if stored.root.startswith(digits):
                     return self.handle(name), stored
         return None
-
-    def sample_name(self, caller: Caller) -> str:
-        """Returns a text that costs a model at least what any handle of the caller does."""
-        return (
-            "R-q-x-z-w"
-            if caller.has_short_handles
-            else "-".join(["q-x-012"] * (_SHARED_GROUPS if caller.shares_handles else _PRINCIPAL_GROUPS))
-        )
 
     def handle(self, name: str) -> Handle:
         return Handle(name, self._tool, ResourceLink(f"{self._base_uri}{name}", name))
@@ -516,15 +550,17 @@ def _random_names(caller: Caller) -> Iterator[str]:
     """
     groups = _SHARED_GROUPS if caller.shares_handles else _PRINCIPAL_GROUPS
     while True:
-        if caller.has_short_handles:
-            yield "R" + "".join(secrets.choice(_SHORT_LETTERS) for _ in range(4))
-        else:
-            yield "".join(_random_group() for _ in range(groups))
+        yield f"R{_random_text(_SHORT_LETTERS)}" if caller.has_short_handles else _random_text(_GROUP * groups)
 
 
-def _random_group() -> str:
-    letters = secrets.choice(ascii_lowercase) + secrets.choice(ascii_lowercase)
-    return f"{letters}{secrets.randbelow(1000):03}"
+def _random_text(alphabets: Sequence[str]) -> str:
+    """Returns a random text with a character of each alphabet; one number is drawn for all, which takes a third."""
+    number = secrets.randbelow(math.prod(map(len, alphabets)))
+    text = ""
+    for alphabet in alphabets:
+        number, place = divmod(number, len(alphabet))
+        text += alphabet[place]
+    return text
 
 
 def _read(packed: bytes | None) -> StoredResult | None:

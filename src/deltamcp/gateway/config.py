@@ -6,12 +6,14 @@ Rules for the TOML:
 2. `false` stands for None, which TOML does not have; as `results` of a server, for none whatever the gateway's are.
 3. The reader tells every fault of the file, with its place, and not only the first.
 4. A server that cannot be started, because it lacks a variable for instance, is skipped and told; it is no fault.
+5. How a server is reached is reviewed where a project's file says it; a file that such a file includes counts as one.
 """
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
@@ -20,11 +22,13 @@ from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.client.negotiation import ProtocolChoice
 from deltamcp.client.target import parse_entry
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway import api_server
+from deltamcp.gateway.api_server import is_api
 from deltamcp.gateway.config_faults import ConfigFaults, entry_line
 from deltamcp.hosts import files
 from deltamcp.hosts.files import DISABLED, ConfiguredServer, VariableExpander, normalize_entry
 from deltamcp.hosts.host_entry import started_configurations, starts_gateway
-from deltamcp.hosts.hosts import Machine
+from deltamcp.hosts.hosts import Machine, belongs_to_project
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.upstreams.secrets import EntryValues, entry_values
 from deltamcp.upstreams.state import UpstreamSettings
@@ -39,7 +43,7 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     name: str
     """The category of its operations, and the prefix of its tools in a flat list."""
     entry: dict[str, Any]
-    """An entry of an `mcpServers` file, with its variables filled in."""
+    """An entry of an `mcpServers` file, or the keys of an API, with variables filled in."""
     filled: dict[str, str] = {}
     """The values of these variables, by their names."""
     speak: ProtocolChoice = "auto"
@@ -76,7 +80,7 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     """How its results are fitted to a budget, in front of the gateway's policy; False passes them on to the byte."""
     promise: Literal["never", "auto"] = "auto"
     """Whether a long call becomes a promise, where the extra `promises` is installed."""
-    sync_seconds: Seconds = 5.0
+    sync_seconds: Annotated[float, Meta(ge=0)] = 5.0
     """After how many seconds a call becomes a promise."""
     auth: Literal["oauth"] | None = None
     """Whether the server wants its users to log in: then each principal has a login and a connection of its own."""
@@ -105,7 +109,7 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
             concurrency=self.concurrency,
             start=self.start,
             idle_seconds=self.idle_seconds,
-            process_for=self.process_for,
+            process_for="all" if is_api(self.entry) else self.process_for,
         )
 
 
@@ -113,6 +117,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     """A gateway and the servers behind it."""
 
     upstreams: list[UpstreamConfig]
+    """The servers behind it."""
     name: str = "delta-mcp"
     """The name by which hosts know the gateway."""
     disclosure: Literal["meta", "full", "auto"] = "meta"
@@ -125,6 +130,8 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     """Whether names of tools and prompts begin with that of their upstream; None if there is more than one."""
     results: ResultPolicy | None = None
     """How results are fitted to a budget, unless a server has a policy of its own."""
+    as_tools: bool = False
+    """Whether tools reach resources and prompts, for hosts that know only tools."""
     roots: tuple[str, ...] = ()
     """Folders, as `file://` URIs, that servers are told of that ask for roots while no client can be asked."""
     wait_seconds: float = 8.0
@@ -152,6 +159,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def has_prefix(self) -> bool:
+        """Whether names of tools and prompts begin with that of their upstream."""
         return len(self.upstreams) > 1 if self.prefix is None else self.prefix
 
 
@@ -167,11 +175,13 @@ ENTRY_KEYS: Mapping[str, Any] = {
     "headers": dict[str, str],
     "type": str,
     "enabled": bool,
+    "openapi": str,
 }
-"""The keys of `[servers.NAME]` that say how the server is reached, as entries of an `mcpServers` file do."""
+"""The keys of `[servers.NAME]` that say how the server is reached, as entries of an `mcpServers` file do, and the
+document of an API, which has keys of its own."""
 _SERVER_FIELDS = frozenset({"name", "entry", "filled"})
 _FILE_FIELDS = frozenset({"upstreams"})
-HELD_KEYS = ("name", "conversation", "keep_results", "public_url", "login_client_id")
+HELD_KEYS = ("name", "as_tools", "conversation", "keep_results", "keep_shapes", "public_url", "login_client_id")
 """The keys that hold as long as a gateway runs: stores, clients and browsers know them."""
 _FILE_KEYS: Mapping[str, Any] = {"include": str | list[str], "defaults": dict[str, Any], "servers": dict[str, Any]}
 _ITSELF = "it is a gateway of delta-mcp, which would start itself"
@@ -188,9 +198,11 @@ class SkippedServer(Struct, frozen=True):
     """The file and the line of its entry."""
     is_wanted: bool = False
     """Whether it would be there without a mistake, or without an approval that is to come."""
+    is_kept: bool = False
+    """Whether it is there meanwhile, reached as it was before."""
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.name} is left out: {self.reason}."
+        return f"{self.place}: {self.name} {'stays as it was' if self.is_kept else 'is left out'}: {self.reason}."
 
 
 class GatewayFile(Struct, frozen=True):
@@ -199,33 +211,115 @@ class GatewayFile(Struct, frozen=True):
     config: GatewayConfig
     skipped: tuple[SkippedServer, ...] = ()
     paths: tuple[Path, ...] = ()
+    records: tuple[Path, ...] = ()
+    """The files with what was approved of those of projects."""
 
 
-def read_gateway_file(path: Path) -> GatewayFile:
+def check_config(config: GatewayConfig) -> None:
+    """Checks the values of a configuration that a program made, as those of a file are checked.
+
+    Raises:
+        ConfigurationError: a value is not allowed.
+    """
+    for struct, place in (
+        (config, "GatewayConfig"),
+        *((one, f"UpstreamConfig {one.name!r}") for one in config.upstreams),
+    ):
+        for name, kind in field_types(type(struct), ("upstreams", "results")).items():
+            try:
+                msgspec.convert(getattr(struct, name), kind)
+            except msgspec.ValidationError as error:
+                raise ConfigurationError(f"{place}: {name}: {str(error).partition(' - at')[0]}.") from None
+
+
+class EntryReview(Protocol):
+    """Decides which servers may be reached as a project's file says."""
+
+    def review(self, file: Path, servers: Sequence[ConfiguredServer]) -> list[ConfiguredServer]:
+        """Returns the servers of a file; those that nobody approved have a reason not to be started.
+
+        Raises:
+            ConfigurationError: what was approved cannot be read.
+        """
+        ...
+
+    def path(self, file: Path) -> Path:
+        """Returns the file with what was approved of a file."""
+        ...
+
+
+_NONE_KNOWN: Mapping[str, UpstreamConfig] = MappingProxyType({})
+
+
+def read_gateway_file(
+    path: Path, entries: EntryReview | None = None, known: Mapping[str, UpstreamConfig] = _NONE_KNOWN
+) -> GatewayFile:
     """Returns the configuration of a gateway.
+
+    Args:
+        entries: Reviews what the files of projects say; without it, all of that holds.
+        known: The servers of a gateway that runs, by name. One that would be there without a mistake, or without an
+            approval that is to come, is reached as it was.
 
     Raises:
         ConfigurationError: the file cannot be read, or has faults; the text tells all of them.
     """
     document = files.read_document(path)
     if path.suffix != ".toml" or (isinstance(document, dict) and "mcp_servers" in document):  # Codex writes TOML, too
-        servers = _unique(files.read_servers(path, at_least=0))
-        upstreams, skipped = _make_upstreams(servers, {}, {}, path)
+        servers, records = _review(path, files.read_servers(path, at_least=0), entries)
+        upstreams, skipped = _make_upstreams(_unique(servers), {}, {}, path, known)
         config = GatewayConfig(upstreams=upstreams, results=DEFAULT_RESULTS)
-        return GatewayFile(config, tuple(skipped), (path,))
+        return GatewayFile(config, tuple(skipped), (path,), records)
     assert isinstance(document, dict), "a TOML document is a table"
     faults = ConfigFaults(path)
-    found = _TomlReader(path, faults).read(document)
+    found = _TomlReader(path, faults, entries, known).read(document)
     faults.raise_all()
     return found
 
 
+def read_gateway_server(
+    path: Path, name: str, entries: EntryReview | None = None, known: Mapping[str, UpstreamConfig] = _NONE_KNOWN
+) -> GatewayFile:
+    """Returns the configuration of a gateway for one server of a host's file, also for one that is switched off there.
+
+    Args:
+        entries: As of `read_gateway_file`, and so is `known`.
+
+    Raises:
+        ConfigurationError: the file cannot be read, has no such server, or lacks a variable that it needs.
+    """
+    server = files.find_server(path, name)
+    servers, records = _review(path, [server], entries, f"#{name}")
+    upstreams, skipped = _make_upstreams(servers, {}, {}, path, known)
+    config = GatewayConfig(upstreams=upstreams, results=DEFAULT_RESULTS)
+    return GatewayFile(config, tuple(skipped), (path,), records)
+
+
+def _review(
+    path: Path, servers: Sequence[ConfiguredServer], entries: EntryReview | None, part: str = ""
+) -> tuple[list[ConfiguredServer], tuple[Path, ...]]:
+    """Returns the servers of a file, or of a part of it, reviewed if it is a project's, and the record of that.
+
+    Raises:
+        ConfigurationError: what was approved cannot be read.
+    """
+    if entries is None or not belongs_to_project(path, Machine.detect()):
+        return [*servers], ()
+    reviewed = path.with_name(f"{path.name}{part}")
+    return entries.review(reviewed, servers), (entries.path(reviewed),)
+
+
 class _TomlReader:
-    def __init__(self, path: Path, faults: ConfigFaults) -> None:
+    def __init__(
+        self, path: Path, faults: ConfigFaults, entries: EntryReview | None, known: Mapping[str, UpstreamConfig]
+    ) -> None:
         self._path = path
         self._faults = faults
+        self._entries = entries
+        self._known = known
         self._machine = Machine.detect()
         self._included: list[Path] = []
+        self._records: list[Path] = []
 
     def read(self, document: dict[str, Any]) -> GatewayFile:
         keys = {**field_types(GatewayConfig, _FILE_FIELDS), **_FILE_KEYS}
@@ -234,13 +328,16 @@ class _TomlReader:
         given_defaults = found.pop("defaults", {})
         server_keys = field_types(UpstreamConfig, _SERVER_FIELDS)
         defaults = self._read_keys(given_defaults, server_keys, ("defaults",))
-        servers = []
+        servers: list[ConfiguredServer] = []
         options: dict[str, dict[str, Any]] = {}
         included = self._read_included(found.pop("include", []))
         for name, table in tables.items():
             place = ("servers", name)
             if not isinstance(table, dict):
                 self._faults.add(place, "must be a table")
+                continue
+            if is_api(table):
+                options[name] = self._read_api(name, table, place, server_keys, servers)
                 continue
             read = self._read_keys(table, {**server_keys, **ENTRY_KEYS}, place)
             options[name] = {key: value for key, value in read.items() if key in server_keys}
@@ -250,18 +347,53 @@ class _TomlReader:
             elif any(server.name == name for server in included):
                 included = _switch(included, name, entry.get("enabled", True))
             elif not {"command", "url"} & table.keys():
-                self._faults.add(place, "needs a command or a url, or the name of a server of an included file")
+                self._faults.add(
+                    place, "needs a command, a url or an openapi document, or to be named in an included file"
+                )
         own = {server.name for server in servers}
-        listed = _unique([*servers, *(server for server in included if server.name not in own)])
-        upstreams, skipped = _make_upstreams(listed, options, defaults, self._path, self._faults)
+        listed = [*servers, *(server for server in included if server.name not in own)]
+        reviewed, records = _review(self._path, listed, self._entries)
+        upstreams, skipped = _make_upstreams(
+            _unique(reviewed), options, defaults, self._path, self._known, self._faults
+        )
         config = GatewayConfig(upstreams=upstreams, **{"results": DEFAULT_RESULTS, **found})
-        return GatewayFile(config, tuple(skipped), (self._path, *self._included))
+        return GatewayFile(config, tuple(skipped), (self._path, *self._included), (*records, *self._records))
+
+    def _read_api(
+        self,
+        name: str,
+        table: dict[str, Any],
+        place: tuple[str, ...],
+        server_keys: Mapping[str, Any],
+        servers: list[ConfiguredServer],
+    ) -> dict[str, Any]:
+        """Adds an API to the servers, and returns what the table says of it as of any server."""
+        own_keys = api_server.api_keys()
+        for key in ("command", "url"):
+            if key in table:
+                self._faults.add((*place, key), "does not go with an openapi document; a server has one of the two")
+        reached = {key: value for key, value in table.items() if key not in ("command", "url")}
+        read = self._read_keys(reached, {**server_keys, **own_keys, "enabled": bool}, place)
+        given = {key: reached[key] for key, value in read.items() if key in own_keys and value is not None}
+        options = {key: value for key, value in read.items() if key in server_keys}
+        # The API's own patterns know tags, paths and methods, too; globs of names are then for nothing.
+        options |= {key: all_ for key, all_ in (("allow", ("*",)), ("deny", ())) if key in options}
+        if "openapi" in given:
+            expander = VariableExpander(self._machine, self._path.resolve().parent)
+            entry = api_server.make_entry(given, expander, expander.workspace)
+            reason = files.DISABLED if read.get("enabled") is False else expander.missing_text
+            servers.append(
+                ConfiguredServer(name, "delta-mcp", self._path, entry, reason, expander.filled, written=given)
+            )
+        return options
 
     def _read_keys(self, table: dict[str, Any], keys: Mapping[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
         """Returns the known keys with valid values, and tells of the others."""
         found: dict[str, Any] = {}
         for key, value in table.items():
-            if key not in keys:
+            if key not in keys and place[:1] == ("servers",) and key in api_server.api_keys():
+                self._faults.add((*place, key), "is for an API: a server with an openapi document")
+            elif key not in keys:
                 self._faults.add_unknown((*place, key), keys)
             elif key == "results":
                 found[key] = self._read_results(value, (*place, key))
@@ -284,14 +416,18 @@ class _TomlReader:
 
     def _read_included(self, include: str | list[str]) -> list[ConfiguredServer]:
         servers: list[ConfiguredServer] = []
+        is_project = belongs_to_project(self._path, self._machine)  # then all is reviewed with it
         for text in [include] if isinstance(include, str) else include:
             path = self._path.parent / Path(text).expanduser()
             try:
-                servers += files.read_servers(path, at_least=0)
+                found = files.read_servers(path, at_least=0)
             except ConfigurationError as error:
                 self._faults.add(("include",), f"is wrong: {str(error).rstrip('.')}")
             else:
+                reviewed, records = _review(path, found, None if is_project else self._entries)
+                servers += reviewed
                 self._included.append(path)
+                self._records += records
         return servers
 
     def _read_server(self, name: str, entry: dict[str, Any], place: tuple[str, ...]) -> ConfiguredServer:
@@ -335,6 +471,7 @@ def _make_upstreams(
     options: Mapping[str, dict[str, Any]],
     defaults: dict[str, Any],
     path: Path,
+    known: Mapping[str, UpstreamConfig],
     faults: ConfigFaults | None = None,
 ) -> tuple[list[UpstreamConfig], list[SkippedServer]]:
     """Returns the servers that can be started, and the others; what is wrong in the file at `path` is a fault of it."""
@@ -344,8 +481,8 @@ def _make_upstreams(
         hidden = None if shown == server.name else _HIDDEN_NAME  # logs and questions name it
         reason = hidden or server.skip_reason or (_ITSELF if _leads_back(server.entry, server.path) else None)
         is_wanted = hidden is None and server.skip_reason is not None and not server.skip_reason.startswith(DISABLED)
+        given = {**defaults, **options.get(server.name, {})}
         if reason is None:
-            given = {**defaults, **options.get(server.name, {})}
             made = UpstreamConfig(name=server.name, entry=server.entry, filled=server.filled, **given)
             reason = entry_fault(made)
             is_wanted = reason is not None
@@ -355,14 +492,21 @@ def _make_upstreams(
                 faults.add(("servers", server.name), f"is wrong: {reason}")
         if reason is not None:
             place = f"{server.path}, line {entry_line(server.path, server.name)}"
-            skipped.append(SkippedServer(shown, reason, place, is_wanted))
+            before = known.get(server.name) if is_wanted else None
+            skipped.append(SkippedServer(shown, reason, place, is_wanted, before is not None))
+            if before is not None:
+                kept = UpstreamConfig(name=server.name, entry=before.entry, filled=before.filled, **given)
+                upstreams.append(before if entry_fault(kept) else kept)
     return upstreams, skipped
 
 
 def entry_fault(config: UpstreamConfig) -> str | None:
     """Returns why there can be no connection to a server, as the end of a sentence; None if there can be one."""
+    if is_api(config.entry) and (fault := api_server.api_fault(config.entry)):
+        return fault
     try:
-        parse_entry(config.entry)
+        if not is_api(config.entry):
+            parse_entry(config.entry)
     except ConfigurationError as error:
         return str(error).rstrip(".")
     url = config.entry.get("url")

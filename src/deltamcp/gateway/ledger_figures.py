@@ -1,5 +1,6 @@
 """The figures of the ledger: what calls and lists would have cost a model, and what they did. Pure: does no I/O."""
 
+import datetime
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -98,6 +99,20 @@ class LedgerTotals(Struct, frozen=True):
 def group(rows: LedgerRows, by: str) -> dict[tuple[str, ...], Usage]:
     """Sums figures by one of `GROUPS`."""
     return _sum(rows, GROUPS[by])
+
+
+def days_until(rows: LedgerRows, last: datetime.date, least: int) -> list[tuple[str, Usage]]:
+    """Sums figures by every day until the last, also days without any, from the first that has some on.
+
+    Args:
+        least: How many days there are at least.
+    """
+    by_day = group(rows, "day")
+    counted = [datetime.date.fromisoformat(day) for (day,) in by_day]
+    last = max([last, *counted])  # a clock may have been put back
+    first = min([last - datetime.timedelta(days=least - 1), *counted])
+    days = [str(first + datetime.timedelta(days=number)) for number in range((last - first).days + 1)]
+    return [(day, by_day.get((day,), Usage())) for day in days]
 
 
 def own_rows(rows: LedgerRows) -> LedgerRows:

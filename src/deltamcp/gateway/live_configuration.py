@@ -9,14 +9,13 @@ import contextlib
 import datetime
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, GatewayFile, SkippedServer
+from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, GatewayFile, SkippedServer, UpstreamConfig
+from deltamcp.gateway.trust.entry_approvals import log_line
 from deltamcp.runtime.own_files import FileState, file_state
 from deltamcp.runtime.process import hangups_taken
 from deltamcp.values import JSON
@@ -37,8 +36,9 @@ class ConfigurationSource(Protocol):
         """Returns the files that may change it, also those that are not there."""
         ...
 
-    def read(self) -> GatewayFile:
-        """
+    def read(self, known: Mapping[str, UpstreamConfig] = ...) -> GatewayFile:
+        """Returns what the files say; see `read_gateway_file`.
+
         Raises:
             ConfigurationError: it has faults; the text tells all of them, each with its line.
         """
@@ -68,9 +68,10 @@ class LiveConfiguration:
             ConfigurationError: there is none, or it has faults.
         """
         self._source = source
-        self._states = self._look_anew()
-        """Those of the files when they were last read."""
+        states = _look(source.files())
         self.found: GatewayFile = source.read()
+        self._states = states | dict.fromkeys(self.found.records)
+        """Those of the files when they were last read, and of what was approved of them, which also changes them."""
         self.fault: str = ""
         """Why what the files say now does not hold; empty if it does."""
         self.read_at: float = time.time()
@@ -107,37 +108,40 @@ class LiveConfiguration:
                 states = await asyncio.to_thread(_look, self._states)
                 if is_asked or (states != self._states and states == last):
                     began = time.monotonic()
-                    await self._read(gateway)
+                    await self._read(gateway, is_asked)
                     pause = max(POLL_SECONDS, _READ_SHARE * (time.monotonic() - began))
                 last = states
             except Exception:
                 logger.exception("the configuration could not be read again")
 
-    async def _read(self, gateway: Follower) -> None:
+    async def _read(self, gateway: Follower, is_asked: bool) -> None:
         try:
             self._states = await asyncio.to_thread(self._look_anew)
-            found = await asyncio.to_thread(self._source.read)
             before = gateway.config
-            await gateway.apply(_with_kept_servers(found, self.found.config))
+            found = await asyncio.to_thread(self._source.read, {one.name: one for one in before.upstreams})
+            self._states = dict.fromkeys(found.records) | self._states
+            await gateway.apply(found.config)
         except ConfigurationError as error:
             if self.fault != str(error):
                 logger.error("the configuration is wrong, so the one before stays in use: %s", error)
             self.fault = str(error)
             return
         self.after_restart = [key for key in HELD_KEYS if getattr(found.config, key) != getattr(gateway.config, key)]
-        self.found = msgspec.structs.replace(found, config=_with_kept_servers(found, self.found.config))
-        self.fault, self.read_at = "", time.time()
-        logger.info("the configuration was read again: %s", _differences(before, gateway.config) or "nothing changed")
+        changes = _differences(before, gateway.config)
+        is_news = is_asked or bool(changes or self.fault)
+        self.found, self.fault, self.read_at = found, "", time.time()
+        if is_news:
+            logger.info("the configuration was read again: %s", changes or "nothing changed")
         for key in self.after_restart:
             logger.warning("the new %s holds after a restart of the gateway", key)
         left_out = {str(one): one for one in found.skipped}
         for sentence, one in left_out.items():
             if sentence not in self._told and one.is_wanted:
-                logger.warning("%s", sentence)
+                logger.warning("%s", log_line(one))
         self._told = {*left_out}
 
     def _look_anew(self) -> dict[Path, FileState]:
-        return _look(self._source.files())
+        return _look([*self._source.files(), *self.found.records])
 
     @property
     def waiting(self) -> Sequence[SkippedServer]:
@@ -153,23 +157,13 @@ class LiveConfiguration:
         if self.after_restart:
             described["afterRestart"] = [*self.after_restart]
         if is_operator:
-            described["files"] = [str(path) for path in self._states]
+            described["files"] = [str(path) for path in self._states if path not in self.found.records]
             described["leftOut"] = [str(one) for one in self.waiting]
         return described
 
 
 def _look(paths: Iterable[Path]) -> dict[Path, FileState]:
     return {path: file_state(path) for path in paths}
-
-
-def _with_kept_servers(found: GatewayFile, before: GatewayConfig) -> GatewayConfig:
-    """Returns a configuration with the servers, as they were, that would be there without a mistake."""
-    upstreams, names = list(found.config.upstreams), {one.name for one in found.config.upstreams}
-    wanted = {one.name for one in found.skipped if one.is_wanted} - names
-    for place, one in enumerate(before.upstreams):
-        if one.name in wanted:
-            upstreams.insert(place, one)
-    return msgspec.structs.replace(found.config, upstreams=upstreams)
 
 
 def _differences(before: GatewayConfig, after: GatewayConfig) -> str:

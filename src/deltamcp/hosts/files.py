@@ -24,6 +24,7 @@ from deltamcp.hosts.hosts import (
     relative_path,
 )
 from deltamcp.hosts.jsonc_edit import strip_comments
+from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.runtime.secrets import load_secret
 from deltamcp.values import JSON
 
@@ -110,6 +111,14 @@ def find_references(value: Any) -> list[Reference]:
     if isinstance(value, list):
         return [reference for item in value for reference in find_references(item)]
     return [Reference(_read_name(match)[0], match[0]) for match in _VARIABLE.finditer(value)]
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text is a variable without a default, and no more than a word in front of it, as `Bearer ${TOKEN}`."""
+    references = find_references(text)
+    if not references or ":-" in references[0].text:
+        return False
+    return re.fullmatch(r"[A-Za-z]*\s*", text.replace(references[0].text, "", 1)) is not None
 
 
 def _read_name(match: re.Match[str]) -> tuple[str, str | None]:
@@ -206,6 +215,8 @@ class ConfiguredServer(Struct, frozen=True):
     """Why the server must not be started, as the end of a sentence; None if it may be."""
     filled: dict[str, str] = {}
     """The values of variables and secrets in the entry, which must not be shown, by their names."""
+    written: dict[str, Any] = {}
+    """The entry as it is written, without values for its variables."""
 
 
 def find_servers(
@@ -325,7 +336,7 @@ def read_document(path: Path) -> JSON:
     """
     try:
         if not path.is_file():
-            raise ConfigurationError(f"There is no file {path}.")
+            raise missing_file_error(path)
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ConfigurationError(
                 f"{path} is larger than {MAX_FILE_BYTES >> 20} MB; name a file with servers alone."
@@ -394,10 +405,9 @@ def parse_server(name: str, host: str, path: Path, raw: Any, expander: VariableE
     if "command" in entry and expander.workspace != expander.machine.cwd:
         entry["cwd"] = str(expander.workspace / entry.get("cwd", ""))
     if raw.get("disabled") is True or raw.get("enabled") is False:
-        return ConfiguredServer(
-            name, host, path, entry, f"{DISABLED}, and {expander.missing_text}" if expander.missing_text else DISABLED
-        )
-    return ConfiguredServer(name, host, path, entry, expander.missing_text, expander.filled)
+        reason = f"{DISABLED}, and {expander.missing_text}" if expander.missing_text else DISABLED
+        return ConfiguredServer(name, host, path, entry, reason, written=normalized)
+    return ConfiguredServer(name, host, path, entry, expander.missing_text, expander.filled, normalized)
 
 
 class ServerMap(NamedTuple):

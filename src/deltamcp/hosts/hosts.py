@@ -84,6 +84,7 @@ HOST_FILES = (
 
 SERVER_KEYS = tuple(dict.fromkeys(host_file.key for host_file in HOST_FILES))
 """The keys to try on a file of an unknown host. `mcp` is last: in other hosts' files it holds settings."""
+_REPOSITORY_MARKS = (".git", ".hg", ".jj", ".svn")
 
 
 _INSTALLED_FOLDER = "delta-mcp/gateway"
@@ -127,9 +128,17 @@ class Machine(NamedTuple):
         """Returns the files that match a host file's template and exist."""
         if host_file.system not in ("", self.system):
             return []
-        root, _, pattern = host_file.template.partition("/")
-        folder = self._base_folders[root.strip("{}")]
+        folder, pattern = self._split(host_file)
         return [path for path in sorted(folder.glob(pattern)) if path.is_file()]
+
+    def path_of(self, host_file: HostFile) -> Path:
+        """Returns where a host file is, or would be; a `*` of its template stays."""
+        folder, pattern = self._split(host_file)
+        return folder / pattern
+
+    def _split(self, host_file: HostFile) -> tuple[Path, str]:
+        root, _, pattern = host_file.template.partition("/")
+        return self._base_folders[root.strip("{}")], pattern
 
     @property
     def _base_folders(self) -> dict[str, Path]:
@@ -171,6 +180,29 @@ def identify_host_file(path: Path, machine: Machine) -> HostFile:
 
 def is_project_file(host_file: HostFile) -> bool:
     return host_file.template.startswith("{cwd}")
+
+
+def belongs_to_project(path: Path, machine: Machine) -> bool:
+    """Whether a file is of a project, so that others than the user may change it: by a `git pull`, for instance.
+
+    That is one which hosts read for a project, or one below a folder with a repository; the user's home with all that
+    is kept in it is no project, even if it is a repository.
+    """
+    if is_project_file(identify_host_file(path, machine)):
+        return True
+    absolute = Path(os.path.normpath(path.absolute()))  # a link that leads out of a project may be changed there
+    if absolute.is_relative_to(user_folder("config")):
+        return False
+    return any(_is_in_repository(one, machine.home) for one in {absolute, absolute.resolve()})
+
+
+def _is_in_repository(path: Path, home: Path) -> bool:
+    for folder in path.parents:
+        if folder == home or folder in home.parents:
+            return False
+        if any((folder / mark).exists() for mark in _REPOSITORY_MARKS):
+            return True
+    return False
 
 
 def relative_path(host_file: HostFile) -> str:

@@ -14,7 +14,6 @@ from deltamcp import tokens
 from deltamcp.results.budget import find_largest
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
-from deltamcp.results.shown_result import is_linked
 from deltamcp.values import JSON, Content, EmbeddedResource, RawResult, ResourceLink, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work
@@ -47,21 +46,16 @@ def _is_text(block: Content | dict[str, JSON]) -> bool:
 
 
 def fits(result: ToolResult, policy: ResolvedPolicy, work: Work) -> bool:
-    return policy.budget.admits(*_counted_texts(result, policy, work))
+    texts = visible_texts(result)
+    work.spend(len(texts))
+    return policy.budget.admits(texts, work)
 
 
 def cost(result: ToolResult, policy: ResolvedPolicy, work: Work) -> int:
     """Returns the tokens of everything that a host may show of a result."""
-    return policy.budget.cost_of(_counted_texts(result, policy, work))
-
-
-def _counted_texts(result: ToolResult, policy: ResolvedPolicy, work: Work) -> list[str]:
-    """Returns what a host may show of a result, after counting the steps that counting its tokens takes."""
-    texts, budget = visible_texts(result), policy.budget
+    texts = visible_texts(result)
     work.spend(len(texts))
-    for text in texts:
-        budget.spend_count(text, work)
-    return texts
+    return policy.budget.cost_of(texts, work)
 
 
 def truncate_blocks(
@@ -85,7 +79,7 @@ def truncate_blocks(
             if (cut := _cut_block(block, max(0, chars - end + len(text)))) is not None
         ]
         content.append(Text(_rest_note(reason, chars, texts, handle)))
-        if handle is not None and is_linked(policy):
+        if handle is not None and policy.may_link:
             content.append(handle.link)
         candidates[chars] = replace(result, content=content, structured=UNSET, is_error=promised)
         return cost(candidates[chars], policy, work)

@@ -294,7 +294,7 @@ def completion(value: Any) -> Completion:
     return Completion(values[:100], total=len(values), has_more=True)
 
 
-_WRAPPER = "result"
+WRAPPER = "result"
 """The member by which SDKs make an object, which structured content has to be, of any other value."""
 
 
@@ -389,7 +389,7 @@ def _unwrap(structured: JSON, texts: list[str]) -> JSON | UnsetType:
     if not isinstance(structured, dict) or len(structured) != 1:
         return UNSET
     [(name, inner)] = structured.items()
-    return inner if name == _WRAPPER or len(texts) == 1 else UNSET
+    return inner if name == WRAPPER or len(texts) == 1 else UNSET
 
 
 def _says(value: JSON, texts: list[str], work: Work) -> bool:

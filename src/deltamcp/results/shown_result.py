@@ -4,7 +4,7 @@ The pipeline of docs/decisions/0003-results.md: values in, a window out. Candida
 smallest. The caller of this module has chosen a handle, and stores the whole result under it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -12,22 +12,29 @@ from msgspec.structs import replace
 
 from deltamcp import tokens
 from deltamcp.errors import UsageError
-from deltamcp.results import document, truncation
+from deltamcp.results import blocks, document, truncation
+from deltamcp.results.content import ResultData
 from deltamcp.results.document import RawJSON, find_rows, pointer
-from deltamcp.results.notes import FirstNote, Handle, OutlineNote, PlainNote, selection_note
+from deltamcp.results.notes import (
+    MIN_HINT_TOKENS,
+    FirstNote,
+    Handle,
+    OutlineNote,
+    PlainNote,
+    selection_note,
+    whole_note,
+)
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.queries import projection
 from deltamcp.results.queries.grep import count_lines
 from deltamcp.results.queries.query import run_query
 from deltamcp.results.truncation import Envelope
-from deltamcp.results.value_shape import shape_of, shape_text
+from deltamcp.results.value_shape import page_sentence, shape_of, shape_text
 from deltamcp.results.window import Frame, Note, Window
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
-_MIN_LINK_TOKENS = 200
-"""In a smaller budget a reply has no link."""
 _DIRECT_BYTES_PER_TOKEN = 24
 """Values of at most this size per token of the budget are encoded whole; of larger ones, an excerpt first."""
 _EXCERPT_BYTES_PER_TOKEN = 8
@@ -41,6 +48,88 @@ PREVIEW_TOKENS = 460
 """The tokens of a preview: the shape, the first rows or lines, and the handle. With the request, 500 at most."""
 _SHAPE_TOKENS = 120
 _NO_NOTE = PlainNote("")
+_NO_STRUCTURE = "No part of the result both fits and matches the output schema. "
+
+
+class FirstReply(Struct, frozen=True):
+    """The first reply to a call: what the function returned, and what decides how much of it the caller is shown."""
+
+    source: ResultData
+    policy: ResolvedPolicy
+    admits: Callable[[JSON], bool] | None = None
+    """Whether a value matches the output schema; None if the tool promises none."""
+    names_whole: bool = False
+    """Whether a reply with the whole result says the handle, so that the next call can ask what changed since."""
+    reason: str = ""
+    """A sentence that begins the note, and a space; or nothing."""
+
+    def simplify(self) -> "FirstReply":
+        """Returns the same for a result whose query or tables take too much work: all of it, as plain JSON."""
+        policy = replace(self.policy, fields=None, grep=None, tables=False, preview_above=0)
+        reason = "The query would take too much work, so all is shown. " if self.policy.has_query else ""
+        return replace(self, policy=policy, reason=self.reason + reason)
+
+    def show(self, handle: Handle | None, work: Work) -> "FirstPart":
+        """Returns the whole if it fits, else the part that does; the handle is None where the result is not stored."""
+        shown = self._select(work)
+        whole = None if shown.is_projected else self._whole(shown, handle, work)
+        if whole is not None:
+            return whole
+        window = replace(shown, is_structured=self.admits is not None).part_window(handle, work)
+        if self.admits is None or (window.value is not UNSET and self.admits(window.value)):
+            return FirstPart(window, shown)
+        shown = replace(shown, is_structured=False, reason=_NO_STRUCTURE)
+        return FirstPart(shown.part_window(handle, work), shown, is_admitted=False)
+
+    def _select(self, work: Work) -> "ShownResult":
+        """Selects what to show, and finds the rows of that."""
+        source, data = self.source, self.source.data
+        shown = select(data, self.policy, work)
+        if self.admits is not None and (
+            shown.is_outlined or (shown.is_projected and not self.admits(document.decode(shown.data)))  # type: ignore[arg-type]
+        ):
+            policy = replace(self.policy, fields=None, grep=None)
+            shown = ShownResult(data, policy, reason="The output schema asks for every field. ")
+        value = None if shown.is_projected else source.value
+        rows = None if isinstance(shown.data, str) else find_rows(shown.data, shown.policy.rows, work, value)
+        reason = self.reason + shown.reason + self._page_reason(shown, rows, work)
+        return replace(shown, reason=reason, value=value, rows=rows, is_structured=source.structured is not UNSET)
+
+    def _page_reason(self, shown: "ShownResult", rows: list[str] | None, work: Work) -> str:
+        """Returns what the server says of more rows than the result has, for a note."""
+        data, policy = self.source.data, shown.policy
+        if isinstance(data, str) or policy.max_tokens < MIN_HINT_TOKENS:
+            return ""
+        if shown.is_projected:
+            rows = find_rows(data, policy.rows, work)
+        sentence = page_sentence(data, rows, work)
+        return f"{sentence} " if sentence else ""
+
+    def _whole(self, shown: "ShownResult", handle: Handle | None, work: Work) -> "FirstPart | None":
+        name = handle.name if self.names_whole and handle is not None else ""
+        window = shown.whole_window(work, whole_note(name, shown.reason))
+        if window is None:
+            return None
+        original = self.source.original_result
+        if original is None or window.form == "table":
+            return FirstPart(window, shown, is_whole=True)
+        policy = shown.policy
+        is_compact = not shown.is_structured and document.strip_space(self.source.data, work) == window.text.encode()
+        most = policy.budget.cost_of(window.texts, work) if is_compact else policy.max_tokens
+        return FirstPart(window, shown, is_whole=True, keeps_original=blocks.cost(original, policy, work) <= most)
+
+
+class FirstPart(Struct, frozen=True):
+    """What a first reply shows of a result."""
+
+    window: Window
+    shown: "ShownResult"
+    is_whole: bool = False
+    """Whether that is the whole result."""
+    keeps_original: bool = False
+    """Whether the whole result is sent as the author or another server made it."""
+    is_admitted: bool = True
+    """Whether it matches the output schema, if the tool promises one."""
 
 
 class ShownResult(Struct, frozen=True):
@@ -159,7 +248,7 @@ class ShownResult(Struct, frozen=True):
         """Yields the windows with a part of the data, from the best to the smallest; the last one fits always."""
         data, policy = self.data, self.policy
         units = self._units(work)
-        link = jsonrpc.encode(handle.link).decode() if handle is not None and is_linked(policy) else ""
+        link = jsonrpc.encode(handle.link).decode() if handle is not None and policy.may_link else ""
         count = None if units is None else len(units)
         note = FirstNote(handle, policy.max_tokens, self.reason, count, self.is_projected)
         frame = Frame(policy, note, work, link, self.is_structured)
@@ -224,15 +313,6 @@ def _cuts_part(window: Window, path: Sequence[str]) -> bool:
     return any(prefix.startswith(cut + "/") or cut.startswith(prefix) for cut in window.cuts)
 
 
-def is_linked(policy: ResolvedPolicy, window: Window | None = None) -> bool:
-    """Whether a reply has a link to the stored result. A window that lacks only unselected fields has none."""
-    return (
-        policy.links
-        and policy.max_tokens >= _MIN_LINK_TOKENS
-        and (window is None or window.unit != "whole" or bool(window.cuts))
-    )
-
-
 def _show_summary(frame: Frame, shown: JSON, cuts: tuple[str, ...]) -> Window:
     return frame.make_window("whole", shown, 0, 0, 1, cuts)
 
@@ -240,12 +320,11 @@ def _show_summary(frame: Frame, shown: JSON, cuts: tuple[str, ...]) -> Window:
 def _rows_window(data: bytes, units: Sequence[RawJSON], path: list[str], frame: Frame) -> Window | None:
     # In structured content nothing is abridged, because programs would take an abridged value for the value.
     space = len(data) if frame.structured else frame.budget.tokens
-    envelope, cuts = _envelope(data, path, space, frame.work)
-    return truncation.rows_window(units, 0, envelope, replace(frame, cuts=tuple(cuts)))
+    return truncation.rows_window(units, 0, _envelope(data, path, space, frame.work), frame)
 
 
-def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> tuple[Envelope, list[str]]:
-    """Returns what is around rows, and pointers to what is cut in it.
+def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> Envelope:
+    """Returns what is around rows.
 
     The members beside the rows are abridged to `space` bytes, at each level to half of what the level above has.
     """
@@ -264,7 +343,7 @@ def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> tup
         levels.append((name, {key: value.get(key) for key in names} | left_out))
         cuts += [pointer(*path[:depth]) + cut for cut in inner_cuts]
         data, space = members[name], space // 2
-    return Envelope(tuple(levels), tuple(path)), cuts
+    return Envelope(tuple(levels), tuple(path), tuple(cuts))
 
 
 # What is shown
@@ -280,7 +359,7 @@ def select(data: str | RawJSON, policy: ResolvedPolicy, work: Work) -> ShownResu
         WorkLimitError: the selection would take more steps than there are.
     """
     own = data if isinstance(data, str | bytes) else bytes(memoryview(data))
-    if not policy.query:
+    if not policy.has_query:
         return ShownResult(own, policy)
     if not policy.fields_requested and policy.grep is None:
         return _select_by_author(own, policy, work)

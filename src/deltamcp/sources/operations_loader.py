@@ -31,6 +31,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.pages import PAGES_KEY
 from deltamcp.results.policy import ResultPolicy
+from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.runtime.own_files import file_state
 from deltamcp.runtime.threads import Computations
 from deltamcp.sources.http import HttpService
@@ -177,6 +178,8 @@ def _read_with_faults(path: Path) -> tuple[Document | None, list[str]]:
     """Returns the part of the document that could be read, and its faults."""
     try:
         body = path.read_bytes()
+    except FileNotFoundError:
+        raise missing_file_error(path) from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
     document, problems = reader.read_with_faults(body)

@@ -1,5 +1,8 @@
 """Sums of the ledger: they add up whatever they are summed by, and say when the gateway cost more than it saved."""
 
+import datetime
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,3 +80,12 @@ def test_calls_whose_tokens_are_not_counted_are_told():
 def test_a_list_counts_once_however_many_upstreams_it_has():
     figures = [("2026-11-16", upstream, LISTED, 50, 0) for upstream in (GATEWAY, "git", "time")]
     assert ledger_figures.total(rows(*figures)).definitions.calls == 1
+
+
+@given(st.dictionaries(keys, usages), st.dates(datetime.date(2026, 10, 1), datetime.date(2026, 12, 31)))
+def test_every_day_until_the_last_has_its_figures_once(rows, last):
+    days = ledger_figures.days_until(rows, last, 14)
+    dates = [datetime.date.fromisoformat(day) for day, _ in days]
+    assert all((later - sooner).days == 1 for sooner, later in itertools.pairwise(dates))
+    assert len(days) >= 14 and last <= dates[-1]
+    assert sum(usage.saved for _, usage in days) == ledger_figures.total(rows).total.saved

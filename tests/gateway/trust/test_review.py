@@ -42,9 +42,7 @@ def review(config, lists, record, *imitations):
 def test_an_upstream_is_trusted_at_first_sight_and_that_is_told():
     reviewed = review(CONFIG, listing(tool("find"), prompts=[{"name": "ask"}], instructions="Read."), None)
     assert reviewed.offered == ["find"]
-    assert reviewed.notes == [
-        "books: first seen, so 1 tools and 1 prompts and its instructions are trusted as they are now"
-    ]
+    assert reviewed.notes == ["books: first seen, so it is trusted as it is now: 1 tool, 1 prompt and its instructions"]
     assert reviewed.record.approved.keys() == {"/tools/find", "/prompts/ask", "/instructions"}
     assert reviewed.is_first_sight
 

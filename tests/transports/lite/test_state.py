@@ -55,3 +55,26 @@ async def test_ml_61_an_order_number_is_content(tmp_path):
         result = (await client.call("place", {"item": "tea"})).result()
     assert result["_meta"].keys() == {"response_type", "timestamp", "processing_time_ms", "server_version"}
     assert "order of tea" in result["content"][0]["text"]
+
+
+async def test_a_caller_whose_context_names_its_conversation_is_told_unasked_what_changed(tmp_path):
+    def server() -> DeltaServer:
+        made = DeltaServer("stock", store=f"sqlite:///{tmp_path / 'store'}", results=ResultPolicy(deltas=True))
+        made.tool(lambda: rows, name="stock")
+        return made
+
+    rows = [{"id": number, "name": f"thing {number}", "stock": number} for number in range(60)]
+
+    async def text(client: Any, name: str | None) -> str:
+        meta = {} if name is None else {"session_context": {"conversation_id": name}}
+        return str((await client.call("stock", _meta=meta)).result()["content"][0]["text"])
+
+    async with lite_client(server()) as first, lite_client(server()) as second:
+        one, other = "the first conversation", "the second conversation"
+        whole = await text(first, one)
+        assert (await text(second, one)).startswith("Executed now: same 60 rows")
+        rows[4]["stock"] = 99
+        assert " 4 stock=99" in (await text(first, one))
+        for name in (other, None, "short"):  # a name that others can guess is none
+            told = await text(first, name)
+            assert told.startswith("#60 ") and len(told) > len(whole) - 40

@@ -22,7 +22,7 @@ from deltamcp.catalog.items.registration import (
 from deltamcp.catalog.schema import param_headers
 from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError
 from deltamcp.catalog.schema.json_schema import ForeignSchema, describes_object, wrapper_schema
-from deltamcp.catalog.text import parameter_text, prose
+from deltamcp.catalog.text import parameter_text, prose, tool_text
 from deltamcp.catalog.text.clean_text import clean
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
@@ -468,6 +468,16 @@ class Operation:
         from deltamcp.catalog.items.signature import output_schema
 
         return output_schema(self._output_type)
+
+    @property
+    def shown_result(self) -> JSON:
+        """The part of the output schema that is about what a reply behind a meta-tool shows."""
+        return self.output_schema
+
+    @functools.cached_property
+    def declares_names(self) -> bool:
+        """Whether the output schema names a member of what a reply behind a meta-tool shows."""
+        return self.output_schema is not None and tool_text.names_result(self.output_schema, self.shown_result)
 
     def structured_content(self, value: Any) -> JSON:
         """Converts the return value of the function to JSON that fits the output schema.

@@ -59,6 +59,7 @@ NOTES_TOKENS = 170
 _OMISSION = re.compile(r'[^\s"]+\(.*…')
 _IMITATION = re.compile(r"[\w-]+(?:\.[\w-]+)+[(:]|[\w.-]+\(|What …|Run with|e\.g\. \{|(?:observed|returns): |\)")
 """The beginning of a description that could be taken for another operation, or for a note of ours."""
+_MEMBER = re.compile(r'\{[\w"]')
 _PART_DETAIL = TextDetail(_MAX_DEPTH, 2, max_choices=40, limits=True)
 _PART_TOKENS = 80
 """The budget of what an error says about the part of the arguments that it is about."""
@@ -142,17 +143,22 @@ def signature_and_summary(tool: Mapping[str, JSON], name: str, summary: str, max
     return text if _fits(text, max_tokens) else _one_line(name, ["…"], "")
 
 
-def declared_result(schema: Mapping[str, JSON], max_tokens: int) -> str:
-    """Says what an output schema promises, within a budget; empty if that says too little."""
+def names_result(schema: Mapping[str, JSON], part: JSON) -> bool:
+    """Returns whether a part of an output schema names a member of the results."""
+    return bool(Parameters(schema, _OPTIONAL_NAMES, _MAX_STEPS).field_names(part))
+
+
+def declared_result(schema: Mapping[str, JSON], part: JSON, max_tokens: int) -> str:
+    """Says what a part of an output schema promises, within a budget; empty if that has no room for a name."""
     exhausted = 0
     for detail in (_PART_DETAIL._replace(limits=False), *_SIGNATURE_DETAILS):
         if _is_too_costly(detail, exhausted):
             continue
         parameters = Parameters(schema, detail, _MAX_STEPS)
-        text = f"returns: {parameters.type_text(schema)}"
+        text = f"returns: {parameters.type_text(part)}"
         exhausted += parameters.is_too_large
         if not parameters.is_too_large and _fits(text, max_tokens):
-            return text
+            return text if _MEMBER.search(text) else ""
     return ""
 
 

@@ -10,11 +10,13 @@ from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.cli.serving import monitoring_options
 from deltamcp.cli.serving.monitoring_options import LogOptions
 from deltamcp.cli.terminal import output
-from deltamcp.cli.terminal.output import ProgressBar
+from deltamcp.cli.terminal.output import ProgressBar, waiting_label
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.costs.cost import Cost, ServerListing, count_together
 from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.gateway.api_server import ApiServer
 from deltamcp.gateway.config import GatewayConfig, GatewayFile, UpstreamConfig
+from deltamcp.gateway.connections import cache_folder, make_target
 from deltamcp.gateway.trust.approvals import Approvals, load
 from deltamcp.gateway.trust.imitation import compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import approve_command, review
@@ -25,6 +27,8 @@ from deltamcp.upstreams.secrets import UpstreamSecrets
 from deltamcp.upstreams.upstream import Upstream
 
 MAX_CONCURRENT = 8
+_COLUMNS = 100
+"""How wide the report is in a pipe or a file."""
 START_SECONDS = 60.0
 """How long a server may take to start and to list what it has."""
 
@@ -37,6 +41,8 @@ class CheckedUpstream(Struct, frozen=True):
     upstream_listing: UpstreamListing | None = None
     problem: str = ""
     """Why it has no catalog."""
+    notice: str = ""
+    """What its user should know of it, though it has one."""
 
     @property
     def listing(self) -> ServerListing:
@@ -50,7 +56,7 @@ def run_check(found: GatewayFile) -> None:
     """Prints a table of all servers; exits with 1 if one of them cannot be offered."""
     monitoring_options.configure_log(LogOptions(level="error"))  # the table has what upstreams would log
     checked = asyncio.run(_check_all(found.config))
-    console = output.make_console()
+    console = output.make_console(_COLUMNS, wraps=True)
     rows = [_row(one) for one in checked]
     rows += [[one.name, "left out", "", one.reason, "", ""] for one in found.skipped]
     output.print_table("", ("server", "state", "protocol", "problem"), ("tools", "seconds"), rows, console)
@@ -101,6 +107,7 @@ def _row(one: CheckedUpstream) -> Sequence[str]:
         return [one.config.name, "failed", "", one.problem, "", f"{one.seconds:.1f}"]
     tools = f"{len(one.listing.tools):,}"
     problem = " ".join(f"Its {kind} are not listed: {fault}" for kind, fault in one.upstream_listing.faults.items())
+    problem = " ".join(filter(None, (problem, one.notice)))
     return [one.config.name, "ready", one.upstream_listing.protocol, problem, tools, f"{one.seconds:.1f}"]
 
 
@@ -109,13 +116,17 @@ async def _check_all(config: GatewayConfig) -> list[CheckedUpstream]:
     guard = ProcessGuard()
     names = [one.name for one in config.upstreams]
 
+    waiting = list(names)
+
     async def check(one: UpstreamConfig) -> CheckedUpstream:
         async with turns:
             checked = await _check(one, guard, UpstreamSecrets(one.secrets, names))
             progress_bar.advance()
+            waiting.remove(one.name)
+            progress_bar.set_label(waiting_label(waiting))
             return checked
 
-    with ProgressBar("Starting servers", len(config.upstreams)) as progress_bar:
+    with ProgressBar(waiting_label(waiting), len(waiting)) as progress_bar:
         try:
             return await asyncio.gather(*map(check, config.upstreams))
         finally:
@@ -125,13 +136,13 @@ async def _check_all(config: GatewayConfig) -> list[CheckedUpstream]:
 async def _check(config: UpstreamConfig, guard: ProcessGuard, secrets: UpstreamSecrets) -> CheckedUpstream:
     began = time.monotonic()
     upstream: Upstream | None = None
-    upstream_listing, problem = None, ""
+    upstream_listing, problem, notice = None, "", ""
     try:
-        upstream = Upstream(
-            config.name, config.entry, config.settings, guard=guard, secrets=secrets, speak=config.speak
-        )
+        target = make_target(config, cache_folder())
+        upstream = Upstream(config.name, target, config.settings, guard=guard, secrets=secrets, speak=config.speak)
         async with asyncio.timeout(START_SECONDS):
             upstream_listing = await upstream.fetch_listing()
+        notice = target.notice if isinstance(target, ApiServer) else ""
     except TimeoutError:
         problem = f"It did not list its tools within {START_SECONDS:g} seconds."
     except DeltaError as error:
@@ -139,4 +150,4 @@ async def _check(config: UpstreamConfig, guard: ProcessGuard, secrets: UpstreamS
     seconds = time.monotonic() - began
     if upstream is not None:
         await upstream.close()
-    return CheckedUpstream(config, seconds, upstream_listing, problem)
+    return CheckedUpstream(config, seconds, upstream_listing, problem, secrets.redact(notice))

@@ -52,6 +52,8 @@ logger: logging.Logger = logging.getLogger("deltamcp")
 
 STORE_VARIABLE = "DELTA_MCP_STORE"
 _STOPPED = "stopped"
+_ON_TERMINAL = "delta-mcp: This speaks MCP over stdin; for HTTP add --http 127.0.0.1:8000."
+"""What a user is told who starts a server by hand and would wait for it."""
 _CLOSE_SECONDS = 2.0
 """How long the server's lifespan may take to close after the calls had their time to end."""
 
@@ -201,8 +203,11 @@ def serve(args: argparse.Namespace, source: ServerSource) -> None:
 def _serve_stdio(command: ServeCommand) -> None:
     from deltamcp.transports.stdio.server import serve, take_streams
 
+    is_terminal = sys.stdin.isatty()
     streams = take_streams()  # before the author's file runs, which may print
     engine = _dedicate_process(command, _load_configured(command), over_stdio=True)
+    if is_terminal:
+        print_notice(_ON_TERMINAL)
     run_in_loop(serve(engine, streams, command.protocol))
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.cli.terminal.output import traceback_lines
 from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.server import DeltaServer
 
 FILE_SUFFIXES = (".py", ".json")
@@ -125,7 +126,7 @@ def check_target(file_or_module: str) -> None:
             f"{file_or_module} is a folder; name a Python file, a module or an operations file in it."
         )
     if path.suffix in FILE_SUFFIXES and not path.is_file():
-        raise ConfigurationError(f"There is no file {file_or_module}.")
+        raise missing_file_error(path)
     if path.is_file() and path.suffix not in FILE_SUFFIXES:
         raise ConfigurationError(f"{file_or_module} is neither a Python file (.py) nor an operations file (.json).")
 
@@ -145,7 +146,9 @@ def _import_module(file_or_module: str) -> Any:
         raise
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{file_or_module}.".startswith(f"{error.name}."):
-            raise ConfigurationError(f"There is no file or module {file_or_module}.") from error
+            raise ConfigurationError(
+                f"There is no file or module {file_or_module}; name a file, as FILE.py, or a module that Python finds."
+            ) from error
         raise _import_error(file_or_module, error) from error
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from deltamcp.cli.terminal.targets import missing_word
 from deltamcp.client.target import is_whole_target
 from deltamcp.errors import ConfigurationError
 from deltamcp.results import reference
@@ -29,11 +30,14 @@ class CallCommand(NamedTuple):
     """The `NAME=VALUE` arguments as typed; `convert_by_schema` converts them."""
 
 
-def parse_call(words: list[str], usage: str) -> CallCommand:
+def parse_call(words: list[str], verb: str, noun: str, listing_verb: str) -> CallCommand:
     """Parses the words of `delta-mcp call` from the end: pairs, then an object, then the name; the rest is the target.
 
+    Args:
+        verb, noun, listing_verb: as in `missing_word`.
+
     Raises:
-        ConfigurationError: nothing is named, which `usage` explains, or its arguments cannot be parsed.
+        ConfigurationError: nothing is named, or its arguments cannot be parsed.
     """
     rest = list(words)
     pairs: list[re.Match[str]] = []
@@ -55,7 +59,7 @@ def parse_call(words: list[str], usage: str) -> CallCommand:
         raise ConfigurationError("Give the arguments as one JSON object.")
     arguments = parse_object(sys.stdin.read() if objects[0] == "-" else objects[0]) if objects else {}
     if len(rest) < 2:
-        raise ConfigurationError(f"{usage} JSON begins with {{.")
+        raise missing_word(rest, verb, noun, listing_verb)
     texts: dict[str, str] = {}
     for name, operator, value in (pair.groups() for pair in reversed(pairs)):
         if name in arguments or name in texts:

@@ -3,30 +3,13 @@
 import html
 from collections.abc import Iterable
 
+from deltamcp.cli.terminal import written_page
 from deltamcp.cli.terminal.output import printable_text
 from deltamcp.costs.audit import AuditedServer, AuditReport, HostCost, uncounted_sentences
 from deltamcp.costs.cost import Cost, ToolCost
-from deltamcp.dashboard.web.static_files import read_static
 
 LARGEST_TOOLS = 15
 _ROW_HEIGHT, _BAR_HEIGHT, _LABEL_CHARS = 62, 11, 26
-
-_STYLE = """
-svg { display: block; width: 100%; overflow: visible; }
-svg text { fill: var(--ink); font-size: .88rem; }
-svg .figure { fill: var(--soft); }
-svg .all { font-weight: 650; }
-svg rect.now { fill: var(--now); }
-svg rect.behind { fill: var(--behind); }
-summary span { color: var(--soft); margin-left: .5rem; }
-details > div { padding: 0 0 1.25rem 1.1rem; }
-footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem; font-size: .85rem;
-  color: var(--soft); }
-@media print { :root { --paper: #fff; --card: #fff; --ink: #000; --soft: #444; --line: #bbb; }
-  body { print-color-adjust: exact; -webkit-print-color-adjust: exact; font-size: 10pt; } main { padding: 0; }
-  details::details-content { content-visibility: visible; block-size: auto; }
-  tr, svg, .figures div { break-inside: avoid; } h2 { break-after: avoid; } }
-"""
 
 
 def render_page(report: AuditReport) -> str:
@@ -44,15 +27,8 @@ def render_page(report: AuditReport) -> str:
         parts += [_details(server, report.tools) for server in counted]
     if uncounted:
         parts.append(f"<h2>Not counted</h2>{_list(uncounted)}")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>What your MCP servers cost</title><style>{read_static('look.css').decode()}{_STYLE}</style></head>\n"
-        "<body><main>\n"
-        + "\n".join(parts)
-        + f"\n<footer><p>{_escape(report.method)}</p><p>delta-mcp audit</p></footer></main></body></html>\n"
-    )
+    parts.append(f"<footer><p>{_escape(report.method)}</p><p>delta-mcp audit</p></footer>")
+    return written_page.render("What your MCP servers cost", "\n".join(parts))
 
 
 def _escape(text: str) -> str:

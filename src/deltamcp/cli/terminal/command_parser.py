@@ -85,7 +85,11 @@ def unknown_word(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
         return f"{verb} takes no further word, as {words[0]!r} is; {_more(parser)}"
     name = option.partition("=")[0]
     known = [text[2:] for action in parser._actions for text in action.option_strings if text.startswith("--")]  # noqa: SLF001
-    similar = suggest(name.lstrip("-"), known, "--")
+    if len(name) == 2:
+        known = [text for text in known if text[0] == name[1].lower()]  # many programs have letters for them
+        similar = f"; did you mean {' or '.join(f'--{text}' for text in known[:3])}?" if known else "."
+    else:
+        similar = suggest(name.lstrip("-"), known, "--")
     return f"{verb} has no option {name}{similar if similar != '.' else f'; {_more(parser)}'}"
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.cli.terminal import output
 from deltamcp.cli.terminal.output import ProgressBar
+from deltamcp.cli.terminal.targets import name_target
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.reply import Reply
 from deltamcp.values import JSON
@@ -158,11 +159,12 @@ def server_summary(client: DeltaClient) -> dict[str, JSON]:
 
 def print_listing(
     args: argparse.Namespace,
+    target: Sequence[str],
     request: Coroutine[Any, Any, dict[str, JSON]],
     print_items: Callable[[dict[str, JSON], "Console"], None],
 ) -> None:
     """Fetches a listing and prints it: with `--json` as it is, else the line about its `server` and the items below."""
-    with ProgressBar("Waiting for the server"):
+    with ProgressBar(f"Waiting for {name_target(target)}"):
         listing = asyncio.run(request)
     if args.json:
         output.print_json(listing)

@@ -347,33 +347,45 @@ def _read_visit(url: str) -> Elicited:
     with suppress(ValueError):
         print_notice(f"Open this page of {urlsplit(url).hostname} in a browser, and come back (Ctrl-D cancels):")
     print_notice(f"  {url}")
-    return Elicited("accept" if read_choice("Done? y accepts, n declines", "yn") == "y" else "decline")
+    return Elicited("accept" if read_choice("Done?", "yn") == "y" else "decline")
 
 
 def _read_form(form: Form) -> Elicited:
     if not form.fields:
-        choice = read_choice("y accepts, n declines, Ctrl-D cancels", "yn")
+        choice = read_choice("Accept? Ctrl-D cancels", "yn")
         return Elicited("accept", {}) if choice == "y" else Elicited("decline")
     print_notice("An empty line takes the [default] or leaves the field out; Ctrl-D cancels.")
     while True:
         read = {field.name: _read_field(field) for field in form.fields}
         content = {name: values[0] for name, values in read.items() if values}
         print_notice(json.dumps(content, ensure_ascii=False))
-        choice = read_choice("Send this? y sends it, n declines, e edits it", "yne")
+        choice = read_choice("Send this? e edits it", "yne")
         if choice != "e":
             return Elicited("accept", content) if choice == "y" else Elicited("decline")
 
 
-def read_choice(prompt: str, letters: str) -> str:
-    """Asks at the terminal until the user types one of the letters.
+def read_choice(question: str, letters: str) -> str:
+    """Asks at the terminal until the user types one of the letters, or a word that begins with it.
+
+    Args:
+        letters: shown as `[y/n]`; an empty line is the one that is a capital, as in `[y/N]`, if there is one.
 
     Raises:
         EOFError: the user pressed Ctrl-D.
     """
+    default = next((letter for letter in letters if letter.isupper()), "").casefold()
     while True:
-        letter = _read_line(f"{prompt}: ").strip().casefold()[:1]
-        if letter and letter in letters:
+        letter = _read_line(f"{question} [{'/'.join(letters)}] ").strip().casefold()[:1] or default
+        if letter and letter in letters.casefold():
             return letter
+
+
+def agrees(question: str, by_default: bool = False) -> bool:
+    """Asks at the terminal whether to do something; an empty line is the default, and Ctrl-D is no."""
+    try:
+        return read_choice(question, "Yn" if by_default else "yN") == "y"
+    except EOFError:
+        return False
 
 
 def _read_field(field: Field) -> list[JSON]:

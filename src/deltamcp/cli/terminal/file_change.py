@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from deltamcp.cli.terminal.elicitation import read_choice
-from deltamcp.cli.terminal.output import print_line
+from deltamcp.cli.terminal.elicitation import agrees
+from deltamcp.cli.terminal.output import print_changed_line, print_line
 from deltamcp.errors import ConfigurationError
-from deltamcp.hosts.files import find_references
+from deltamcp.hosts.files import is_reference
 from deltamcp.hosts.installation import decode, editor_for
 from deltamcp.runtime.secrets import Secrets, is_secret_name, shell_words
 from deltamcp.values import JSON
@@ -138,15 +138,7 @@ def _mask_command(text: str, shells: int) -> str:
 
 
 def _mask_whole(text: str) -> str:
-    return text if _is_reference(text) else MASK
-
-
-def _is_reference(text: str) -> bool:
-    """Whether a text is a variable without a default, and no more than a word in front of it, as `Bearer ${TOKEN}`."""
-    references = find_references(text)
-    if not references or ":-" in references[0].text:
-        return False
-    return re.fullmatch(r"[A-Za-z]*\s*", text.replace(references[0].text, "", 1)) is not None
+    return text if is_reference(text) else MASK
 
 
 def _mask_address(address: str) -> str:
@@ -192,7 +184,7 @@ def print_change(path: Path, before: bytes | None, after: bytes) -> None:
     old, new = mask_secrets(path, before or b"").splitlines(), mask_secrets(path, after).splitlines()
     print_line(f"{name_file(path)}:")
     for line in map(str.expandtabs, _changed_lines(old, new)):
-        print_line(f"  {line[:_MAX_LINE]}…" if len(line) > _MAX_LINE else f"  {line}")
+        print_changed_line(f"{line[:_MAX_LINE]}…" if len(line) > _MAX_LINE else line)
 
 
 def name_file(path: Path) -> str:
@@ -211,10 +203,7 @@ def confirm(question: str, is_agreed: bool) -> bool:
         return True
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         raise ConfigurationError("Nothing was written: say --yes to write it, or run this at a terminal.")
-    try:
-        return read_choice(f"{question} y or n", "yn") == "y"
-    except EOFError:
-        return False
+    return agrees(question)
 
 
 class _ChangedBlock(NamedTuple):

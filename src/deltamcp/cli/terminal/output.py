@@ -5,12 +5,13 @@ a user asks for as it is, such as the result of a call, has the ends of lines th
 """
 
 import json
+import os
 import re
 import sys
 import threading
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from deltamcp.catalog.text.clean_text import HIDDEN_CLASS, visible_line
@@ -32,6 +33,10 @@ _MAX_SENTENCE_CHARS = 2000
 _MAX_SUGGESTIONS = 3
 _MIN_SCORE = 65
 """How similar a name is to a suggested one, of 100."""
+_MAX_SCORE_GAP = 12
+"""How much less similar than the first a further suggestion may be."""
+_COLOURS = MappingProxyType({"-": "31", "+": "32"})
+"""Red and green, as parameters of SGR (ECMA-48, 8.3.117)."""
 _DEFAULT_WIDTH = 200
 """Columns of output that does not go to a terminal."""
 
@@ -71,6 +76,17 @@ def print_line(text: str) -> None:
     print(visible_line(text))
 
 
+def print_changed_line(text: str) -> None:
+    """Prints a line of a comparison; on a terminal one that begins with `-` is red, and one with `+` green."""
+    line, colour = visible_line(f"  {text}"), _COLOURS.get(text[:1])
+    print(f"\x1b[{colour}m{line}\x1b[0m" if colour and _shows_colours() else line)
+
+
+def _shows_colours() -> bool:
+    """Whether stdout is a terminal whose user does not refuse colours (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def print_notice(text: str) -> None:
     """Prints a line to stderr."""
     print(visible_line(text), file=sys.stderr, flush=True)
@@ -105,10 +121,18 @@ def quoted_lines(text: str) -> list[str]:
     return [first, *(f"| {line}" for line in others)]
 
 
-def make_console() -> "Console":
-    """Makes a console on stdout that prints each text as one line."""
-    width = None if sys.stdout.isatty() else _DEFAULT_WIDTH
-    return _printable_console()(width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+def make_console(columns: int = _DEFAULT_WIDTH, wraps: bool = False) -> "Console":
+    """Makes a console on stdout that prints each text as one line.
+
+    Args:
+        columns: how wide tables are where the output does not go to a terminal.
+        wraps: whether a text is then several lines, none of them wider.
+    """
+    is_terminal = sys.stdout.isatty()
+    width = None if is_terminal else columns
+    return _printable_console()(
+        width=width, highlight=False, markup=False, emoji=False, soft_wrap=is_terminal or not wraps
+    )
 
 
 def make_error_console() -> "Console":
@@ -189,20 +213,37 @@ def printable_text(text: str) -> str:
     return _TERMINAL_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def suggest(name: str, names: Iterable[str], prefix: str = "") -> str:
-    """Returns the end of a sentence: `; did you mean ...?`, or a full stop if no name is similar.
+def suggest(name: str, names: Iterable[str], prefix: str = "", otherwise: str = "") -> str:
+    """Returns the end of a sentence: `; did you mean ...?`, or what to do if no name is similar.
 
     Args:
         prefix: what stands before every name, such as the dashes of options, which would make all names similar.
+        otherwise: what to do; empty if the sentence then just ends.
     """
+    similar = similar_names(name, names)
+    if not similar:
+        return f"; {otherwise}." if otherwise else "."
+    return f"; did you mean {' or '.join(prefix + match for match in similar)}?"
+
+
+def similar_names(name: str, names: Iterable[str]) -> list[str]:
+    """Returns the names that may be meant by a wrong one, the most similar first."""
     from rapidfuzz import process  # 30 ms to import, needed only where a name is wrong
 
     extracted = process.extract(name, list(names), limit=_MAX_SUGGESTIONS, score_cutoff=_MIN_SCORE)
-    return f"; did you mean {' or '.join(prefix + match for match, *_ in extracted)}?" if extracted else "."
+    return [match for match, score, _ in extracted if score >= extracted[0][1] - _MAX_SCORE_GAP]
 
 
 _DELAY_SECONDS = 1.0
 _MAX_LABEL_CHARS = 60
+_MAX_NAMED = 3
+"""How many of those that are waited for a bar names."""
+
+
+def waiting_label(names: Sequence[str]) -> str:
+    """Returns what a bar says while several are waited for."""
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"Waiting for {', '.join(names[:_MAX_NAMED])}{more}"
 
 
 class ProgressBar:

@@ -9,14 +9,16 @@ import argparse
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
+from urllib.parse import urlsplit
 
 from deltamcp.cli.terminal.command_parser import unknown_word
-from deltamcp.cli.terminal.output import print_notice
+from deltamcp.cli.terminal.output import print_notice, similar_names, suggest
 from deltamcp.client.target import (
     Address,
     GrpcAddress,
@@ -26,9 +28,10 @@ from deltamcp.client.target import (
     parse_target,
     served_command,
 )
-from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
+from deltamcp.errors import ConfigurationError, ConnectionLostError, UnauthorizedError, UnreachableError
 from deltamcp.hosts import files
 from deltamcp.hosts.files import DISABLED, UNTRUSTED, ConfiguredServer
+from deltamcp.hosts.hosts import Machine
 from deltamcp.runtime.process import keep_grpc_off_stderr
 from deltamcp.values import JSON
 
@@ -69,7 +72,13 @@ def set_up_verb(
 
     def run_words(args: argparse.Namespace) -> None:
         words = read_words(args, verb)
-        run_with_login(args, lambda: run(args, words))
+        try:
+            run_with_login(args, lambda: run(args, words))
+        except UnreachableError as error:
+            if not isinstance(error.__context__, ConnectionLostError) or not _is_address(words):
+                raise
+            said = f"{str(error).rstrip('.')}; is the address right, and does a server run there?"
+            raise UnreachableError(said).with_traceback(error.__traceback__) from None
 
     verb.set_defaults(run=run_words)
 
@@ -126,10 +135,10 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def add_words_argument(verb: argparse.ArgumentParser, metavar: str) -> None:
-    verb.add_argument(
-        WORDS, nargs=argparse.REMAINDER, metavar=metavar, help="a URL, a file, FILE#NAME, or a command line"
-    )
+def add_words_argument(
+    verb: argparse.ArgumentParser, metavar: str, help_: str = "a URL, a file, FILE#NAME, or a command line"
+) -> None:
+    verb.add_argument(WORDS, nargs=argparse.REMAINDER, metavar=metavar, help=help_)
 
 
 def _parse_seconds(text: str) -> float:
@@ -162,10 +171,39 @@ def read_words(args: argparse.Namespace, parser: argparse.ArgumentParser) -> lis
         words, options = words[:start], words[start:]
         if words and words[-1] in _valued_options(parser):
             raise ConfigurationError(f"{words[-1]} needs a value; put -- before the server if the word is its own.")
+    _parse_options(options, args, parser)
+    return words
+
+
+def read_named_words(args: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
+    """Returns the words before a server, and those of the server: what follows `--`, a second word that is a whole
+    target, or everything from a second word on. Options of `delta-mcp` stand before a command.
+
+    Raises:
+        ConfigurationError: as of `read_words`.
+    """
+    words: list[str] = getattr(args, WORDS)
+    valued = _valued_options(parser)
+    start = count = 0
+    while start < len(words) and words[start] != "--":
+        count += not words[start].startswith("-")
+        if count == 2:
+            break
+        start += 2 if words[start] in valued else 1
+    own, server = words[:start], words[start:]
+    if server[:1] == ["--"]:
+        server = server[1:]
+    elif server and is_whole_target(server[0]):
+        own, server = [*own, *server[1:]], server[:1]
+    names, options = _split_options(own, parser)
+    _parse_options(options, args, parser)
+    return names, server
+
+
+def _parse_options(options: list[str], args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     if options:
         parsed = argparse.Namespace(**{**vars(args), WORDS: []})
         vars(args).update(vars(parser.parse_args(options, parsed)))
-    return words
 
 
 def _split_options(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
@@ -233,14 +271,23 @@ def _optionally_valued_options(parser: argparse.ArgumentParser) -> set[str]:
 def explain_word(target: Sequence[str], word: str, noun: str) -> Iterator[None]:
     """Adds to the error of an unreachable server which word was taken for a tool; the user may have meant another.
 
+    To that of a tool that is not there it adds the command that lists those that are.
+
     Args:
         target: the words that begin with the server; there is no doubt about one that is a URL or a file.
         noun: what the word was taken for.
     """
+    from deltamcp.client.lists import UnknownToolError  # imported late, so that other verbs start faster
+
     try:
         yield
     except UnauthorizedError:
         raise
+    except UnknownToolError as error:
+        if error.reason or error.similar:
+            raise
+        said = f"{str(error).rstrip('.')}; {list_command('list', target)} names them."
+        raise UnknownToolError(error.tool, said).with_traceback(error.__traceback__) from None
     except UnreachableError as error:
         if is_whole_target(target[0]):
             raise
@@ -262,7 +309,7 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: "Un
     options: ClientOptions = {
         "speak": args.speak,
         "encoding": args.encoding,
-        "headers": dict(map(_parse_header, args.header)),
+        "headers": dict(map(parse_header, args.header)),
         "listen": False,
         "quiet": True,
     }
@@ -328,6 +375,7 @@ def _find_by_name(target: Sequence[str]) -> dict[str, JSON] | None:
     matching = [server for server in listed if server.name == name]
     startable = [server for server in matching if server.skip_reason in (None, DISABLED)]
     if not matching:
+        _check_spelling(name, [server.name for server in listed if server.name])
         return None
     if not startable:
         path, reason = matching[0].path, matching[0].skip_reason
@@ -340,12 +388,39 @@ def _find_by_name(target: Sequence[str]) -> dict[str, JSON] | None:
     return startable[0].entry
 
 
+def _check_spelling(name: str, servers: Sequence[str]) -> None:
+    """
+    Raises:
+        ConfigurationError: a word that names nothing here is similar to the name of a server, or to that of a file.
+    """
+    if Path(name).suffix:
+        return  # a file, of which others tell
+    known = dict.fromkeys([*servers, *servable_files()])
+    if similar_names(name, known):
+        raise ConfigurationError(f"Nothing here is called {name!r}{suggest(name, known)}")
+
+
+def servable_files() -> list[str]:
+    """Returns the names of the files of this folder that may be servers, or may list some."""
+    return sorted(path.name for path in Path().iterdir() if path.suffix in (".py", ".json", ".jsonc", ".toml"))
+
+
+def _is_address(target: Sequence[str]) -> bool:
+    return "://" in target[0]
+
+
 def find_servers(target: str) -> list[ConfiguredServer]:
-    """Returns the servers of a file of `mcpServers`; the one server of `FILE#NAME`, of a Python or an operations file.
+    """Returns the servers of a file of `mcpServers` or of a gateway; the one server of `FILE#NAME`, of a Python or an
+    operations file; the API of an OpenAPI document, also at an address.
 
     Raises:
         ConfigurationError: there is no such file or server.
     """
+    if is_api_document(target):
+        from deltamcp.gateway.api_server import make_entry, name_api
+
+        entry = make_entry({"openapi": target}, files.VariableExpander(Machine.detect(), Path.cwd()), Path.cwd())
+        return [ConfiguredServer(name_api(entry), "file", Path(target), entry)]
     file, mark, name = target.rpartition("#")
     if mark and not Path(target).exists():
         return [files.find_server(Path(file).expanduser(), name)]
@@ -353,10 +428,70 @@ def find_servers(target: str) -> list[ConfiguredServer]:
     if is_python_file(target) or files.is_operations_file(path):
         command, *words = served_command(target)
         return [ConfiguredServer(path.stem, "file", path, {"command": command, "args": words})]
+    document = files.read_document(path)
+    if path.suffix == ".toml" and isinstance(document, dict) and "mcp_servers" not in document:
+        return _gateway_servers(path)
     return files.read_servers(path)
 
 
-def _parse_header(text: str) -> tuple[str, str]:
+def _gateway_servers(path: Path) -> list[ConfiguredServer]:
+    """Returns the servers of our own TOML."""
+    from deltamcp.gateway.config import read_gateway_file  # imported late, so that other verbs start faster
+
+    found = read_gateway_file(path)
+    servers = [
+        ConfiguredServer(one.name, "gateway", path, one.entry, None, one.filled) for one in found.config.upstreams
+    ]
+    return servers + [ConfiguredServer(one.name, "gateway", path, {}, one.reason) for one in found.skipped]
+
+
+def is_api_document(word: str) -> bool:
+    """Whether a word is the file or the address of an OpenAPI document, as far as its name and first members say."""
+    suffix = Path(urlsplit(word).path if "://" in word else word).suffix.lower()
+    if "://" in word or suffix in (".yaml", ".yml"):
+        return suffix in (".json", ".yaml", ".yml")
+    path = Path(word).expanduser()
+    if suffix != ".json" or not path.is_file():
+        return False
+    document = files.read_document(path)
+    return isinstance(document, dict) and ("openapi" in document or "swagger" in document)
+
+
+def name_target(target: Sequence[str]) -> str:
+    """Returns what a user calls a target: the host of a URL, the name of a file or an entry, or the program."""
+    word = target[0] if target else ""
+    if "://" in word:
+        with contextlib.suppress(ValueError):
+            return urlsplit(word).netloc.rpartition("@")[2] or "the server"
+        return "the server"
+    file, mark, name = word.rpartition("#")
+    return name if mark and file else Path(word).name or "the server"
+
+
+def list_command(verb: str, target: Sequence[str]) -> str:
+    """Returns the command that lists what a target has."""
+    return f"delta-mcp {verb} {shlex.join(target)}"
+
+
+def missing_word(words: Sequence[str], verb: str, noun: str, listing_verb: str) -> ConfigurationError:
+    """Returns the error of a command line that names no server, or nothing of it.
+
+    Args:
+        words: those that are there: none, or a server.
+        verb: the command, such as `call`, with the words that it takes.
+        noun: what it takes of the server, such as a tool.
+        listing_verb: the command that lists those.
+    """
+    if not words:
+        return ConfigurationError(f"Name a server and a {noun}: delta-mcp {verb}.")
+    return ConfigurationError(f"Name a {noun} of {words[0]}; {list_command(listing_verb, words)} lists them.")
+
+
+def parse_header(text: str) -> tuple[str, str]:
+    """
+    Raises:
+        ConfigurationError: this is no `NAME:VALUE`.
+    """
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or any(ord(char) < 32 or ord(char) > 255 for char in text):
         raise ConfigurationError(f"--header takes NAME:VALUE, not {text.partition(':')[0]!r:.40}.")

@@ -1,4 +1,4 @@
-"""`delta-mcp audit` counts what servers cost a model, `bench` measures any of them, `stats` tells what was saved."""
+"""`delta-mcp audit` counts what servers cost a model, `bench` measures any of them."""
 
 import argparse
 import asyncio
@@ -11,16 +11,12 @@ from typing import Any
 
 import msgspec
 
-from deltamcp import tokens
 from deltamcp.cli.terminal import output, targets
 from deltamcp.cli.terminal.arguments import parse_object
-from deltamcp.cli.terminal.output import ProgressBar
+from deltamcp.cli.terminal.output import ProgressBar, waiting_label
 from deltamcp.costs.audit import AskServer, AuditReport, ServerAnswer, audit, uncounted_sentences, unique_servers
 from deltamcp.costs.cost import Cost
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway import ledger_figures
-from deltamcp.gateway.ledger_figures import GATEWAY, LedgerRows, Usage
-from deltamcp.gateway.ledger_file import LedgerFile
 from deltamcp.hosts import files
 from deltamcp.hosts.files import ConfiguredServer
 
@@ -34,7 +30,8 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         "config",
         nargs="?",
         metavar="CONFIG",
-        help="a file of mcpServers, FILE#NAME for one of them, or a Python file; every host's files here unless given",
+        help="a file of mcpServers, FILE#NAME for one of them, a gateway.toml, a Python file, or an OpenAPI document; "
+        "every host's files here unless given",
     )
     verb.add_argument("--project", action="store_true", help="start what this folder's own files tell of, too")
     verb.add_argument("--only", action="append", metavar="NAME", help="a server to ask; repeatable")
@@ -76,7 +73,9 @@ def run(args: argparse.Namespace) -> None:
     ask = functools.partial(_ask_server, seconds=args.timeout)
     report = asyncio.run(_audit_with_progress(servers, ask, args))
     if args.html:
-        _write_page(report, args.html)
+        from deltamcp.cli.terminal import audit_page, written_page
+
+        written_page.write(args.html, audit_page.render_page(report))
     if args.json:
         output.print_json(msgspec.to_builtins(report))
     else:
@@ -89,6 +88,12 @@ def _find_servers(config: str | None, project: bool) -> list[ConfiguredServer]:
     if config is not None:
         return targets.find_servers(config)
     return files.find_servers(Path.home(), Path.cwd(), sys.platform, os.environ, trusted=project)
+
+
+def _gateway_words(config: str | None) -> Sequence[str]:
+    if config is None:
+        return ()
+    return ("--openapi", config) if targets.is_api_document(config) else (config,)
 
 
 def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None) -> list[ConfiguredServer]:
@@ -104,10 +109,13 @@ async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
     from deltamcp.cli.verbs import login  # imported late, as what follows, so that other verbs start faster
     from deltamcp.client.client import connect
     from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
+    from deltamcp.gateway.api_server import ApiServer, is_api, name_api
+    from deltamcp.gateway.connections import cache_folder
 
     auth = OAuth(asks_user=False)
+    target = ApiServer(name_api(entry), entry, cache_folder()) if is_api(entry) else entry
     client = connect(
-        entry, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds, auth=auth
+        target, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds, auth=auth
     )
     try:
         async with client:
@@ -119,8 +127,15 @@ async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
 async def _audit_with_progress(
     servers: list[ConfiguredServer], ask: AskServer, args: argparse.Namespace
 ) -> AuditReport:
-    with ProgressBar("Asking servers", len(unique_servers(servers))) as progress_bar:
-        return await audit(servers, ask, args.timeout, progress_bar.advance, args.model, args.config)
+    waiting = list(unique_servers(servers))
+
+    def show_answer(name: str) -> None:
+        waiting.remove(name)
+        progress_bar.advance()
+        progress_bar.set_label(waiting_label(waiting))
+
+    with ProgressBar(waiting_label(waiting), len(waiting)) as progress_bar:
+        return await audit(servers, ask, args.timeout, show_answer, args.model, _gateway_words(args.config))
 
 
 def _print_report(report: AuditReport) -> None:
@@ -177,16 +192,6 @@ def _summary(report: AuditReport) -> str:
     )
 
 
-def _write_page(report: AuditReport, path: Path) -> None:
-    from deltamcp.cli.terminal.audit_page import render_page
-
-    try:
-        path.write_text(render_page(report), encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be written: {error.strerror}.") from None
-    output.print_notice(f"Written to {path}")
-
-
 def set_up_bench(verb: argparse.ArgumentParser) -> None:
     targets.set_up_verb(verb, "delta-mcp bench [OPTIONS] TARGET...", "TARGET", run_bench)
     verb.add_argument("--tool", metavar="NAME", help="the tool to call; one that only reads unless given")
@@ -205,78 +210,14 @@ def run_bench(args: argparse.Namespace, words: list[str]) -> None:
 
     arguments = parse_object(args.arguments)
     connect = functools.partial(targets.make_client, args, words)
-    with ProgressBar("Measuring") as progress_bar:
+    label = f"Measuring {targets.name_target(words)}"
+    with ProgressBar(label) as progress_bar:
         report: dict[str, Any] = asyncio.run(
-            target.run(connect, args.tool, arguments, args.rounds, progress_bar.set_label)
+            target.run(
+                connect, args.tool, arguments, args.rounds, lambda step: progress_bar.set_label(f"{label}: {step}")
+            )
         )
     if args.json:
         output.print_json(report)
     else:
         output.print_text(target.table(report))
-
-
-_HEADINGS = {"day": ["day"], "upstream": ["upstream"], "tool": ["upstream", "tool"]}
-_NOTHING = "Nothing is counted yet. Run delta-mcp gateway, and call a tool through it."
-
-
-def set_up_stats(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--days", type=_parse_days, metavar="N", help="the last N days, today included; all by default")
-    verb.add_argument("--by", choices=list(ledger_figures.GROUPS), default="tool", help="what to sum by (tool)")
-    verb.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    verb.add_argument("--reset", action="store_true", help="forget all figures")
-    verb.set_defaults(run=run_stats)
-
-
-def _parse_days(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
-        raise argparse.ArgumentTypeError(f"a number of days, not {text!r}")
-    return int(text)
-
-
-def run_stats(args: argparse.Namespace) -> None:
-    file = LedgerFile()
-    if args.reset:
-        file.reset()
-        output.print_line(f"The ledger at {file.path} is empty.")
-        return
-    rows = file.read(args.days)
-    if args.json:
-        _print_json(rows, args.by)
-    elif rows:
-        _print_table(rows, args.by)
-    else:
-        output.print_line(_NOTHING)
-
-
-def _print_json(rows: LedgerRows, by: str) -> None:
-    headings = _HEADINGS[by]
-    found = [
-        {**dict(zip(headings, key, strict=True)), **usage.as_json()}
-        for key, usage in ledger_figures.group(rows, by).items()
-    ]
-    totals = ledger_figures.total(rows)
-    output.print_json({"tokenizer": tokens.describe(), "total": totals.as_json(), "by": by, "rows": found})
-
-
-def _print_table(rows: LedgerRows, by: str) -> None:
-    console = output.make_console()
-    grouped = ledger_figures.group(rows, by).items()
-    shown = grouped if by == "day" else sorted(grouped, key=lambda pair: -pair[1].saved)
-    output.print_table(
-        "",
-        _HEADINGS[by],
-        ["calls", "failed", "without", "with", "saved"],
-        [[*_names(key, by), *_saved_figures(usage)] for key, usage in shown],
-        console,
-    )
-    for sentence in ledger_figures.sentences(ledger_figures.total(rows)):
-        console.print(sentence)
-    console.print(f"Tokens are those of {tokens.describe()}. A list counts once for a conversation.")
-
-
-def _names(key: tuple[str, ...], by: str) -> list[str]:
-    return list(key) if by == "day" else [key[0] if key[0] != GATEWAY else "(gateway)", *key[1:]]
-
-
-def _saved_figures(usage: Usage) -> list[str]:
-    return [f"{number:,}" for number in (usage.calls, usage.failed, usage.before, usage.after, usage.saved)]

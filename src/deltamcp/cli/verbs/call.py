@@ -23,7 +23,6 @@ from deltamcp.values import JSON
 _DEFAULT_PAGE_SIZE = 50
 """Rows per page if the user gives only the number of a page; the original Delta-MCP has the same default."""
 _UNBOUNDED = 1_000_000_000
-_USAGE = "Usage: delta-mcp call TARGET... TOOL [JSON | NAME=VALUE...]; delta-mcp list TARGET... names the tools."
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
@@ -50,11 +49,11 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, words: list[str]) -> None:
     _check_options(args)
-    command = arguments.parse_call(words, _USAGE)
+    command = arguments.parse_call(words, "call TARGET... TOOL [JSON | NAME=VALUE...]", "tool", "list")
     if args.detach:
         targets.check_remote(command.target, "--detach")
     with (
-        ProgressBar(f"Calling {command.name}") as progress_bar,
+        ProgressBar(f"Calling {command.name} of {targets.name_target(command.target)}") as progress_bar,
         targets.explain_word(command.target, command.name, "tool"),
     ):
         called = asyncio.run(_call(args, command, progress_bar))
@@ -224,7 +223,7 @@ def run_redeem(args: argparse.Namespace, words: list[str]) -> None:
         raise ConfigurationError("Give --status or --cancel, not both.")
     *target, token = words
     targets.check_remote(target, "redeem")
-    with ProgressBar("Waiting for the call") as progress_bar:
+    with ProgressBar(f"Waiting for the call of {targets.name_target(target)}") as progress_bar:
         found = asyncio.run(_redeem(args, target, token, progress_bar))
     if isinstance(found, CallState):
         _write_state(found, args.json)

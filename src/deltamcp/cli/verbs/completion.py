@@ -9,7 +9,7 @@ from deltamcp.cli import main
 
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.description = 'For bash: eval "$(delta-mcp completion bash)" in ~/.bashrc; zsh and fish likewise.'
-    verb.add_argument("shell", choices=shtab.SUPPORTED_SHELLS, help="the shell that it is for")
+    verb.add_argument("shell", choices=shtab.SUPPORTED_SHELLS, metavar="SHELL", help=", ".join(shtab.SUPPORTED_SHELLS))
     verb.set_defaults(run=run)
 
 

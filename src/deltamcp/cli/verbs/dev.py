@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -35,10 +36,12 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    npx = _find_npx()
+    source = ServerTarget(args.target, args.disclosure, args.prefix)
+    source.check()
+    npx = _find_npx(f"delta-mcp serve {shlex.quote(args.target)} --http 127.0.0.1:8000 --reload")
     process, port = make_process(
         ServeCommand(
-            source=ServerTarget(args.target, args.disclosure, args.prefix),
+            source=source,
             log=monitoring_options.read_options(args),
             debug=args.debug,
         )
@@ -65,18 +68,23 @@ def inspector_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "HOST": "127.0.0.1"}
 
 
-def _find_npx() -> str:
+def _find_npx(without: str) -> str:
     """
+    Args:
+        without: the command that does without Node what can be done without it.
+
     Raises:
         ConfigurationError: Node is missing or too old for the Inspector; the text says what to install.
     """
     node, npx = shutil.which("node"), shutil.which("npx")
     if node is None or npx is None:
-        raise ConfigurationError(f"The Inspector needs Node, which is not on PATH; {_INSTALL}.")
+        raise ConfigurationError(f"The Inspector needs Node, which is not on PATH; {_INSTALL}, or run {without}")
     output = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
     version = re.match(r"v(\d+)\.(\d+)", output)
     if version is None or tuple(map(int, version.groups())) < NODE_VERSION:
-        raise ConfigurationError(f"The Inspector does not run on Node {output.removeprefix('v')}; {_INSTALL}.")
+        raise ConfigurationError(
+            f"The Inspector does not run on Node {output.removeprefix('v')}; {_INSTALL}, or run {without}"
+        )
     return npx
 
 

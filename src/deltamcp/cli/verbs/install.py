@@ -9,7 +9,7 @@ from typing import NamedTuple
 from deltamcp.cli.terminal.file_change import confirm, name_file, print_change
 from deltamcp.cli.terminal.output import print_line, suggest
 from deltamcp.errors import ConfigurationError
-from deltamcp.hosts.hosts import HOST_FILES, HostFile, Machine, host_id, installed_folder
+from deltamcp.hosts.hosts import HOST_FILES, HostFile, Machine, host_id, installed_folder, is_project_file
 from deltamcp.hosts.install_plan import InstallPlan, InstallPlanner, ServerChoice, host_files
 from deltamcp.hosts.installation import (
     Installation,
@@ -59,6 +59,8 @@ def run(args: argparse.Namespace) -> None:
     if args.host is None:
         raise ConfigurationError(_which_host(machine, args.project))
     found = list(host_files(args.host, machine, args.project))
+    if not found:
+        raise ConfigurationError(_no_file(args.host, machine, args.project))
     choice = ServerChoice(args.only, args.without, args.process_per_conversation)
     plans = [_plan(host_file, path, machine, choice, store) for host_file, path in found]
     _check_names([*args.only, *args.without], plans)
@@ -86,8 +88,24 @@ def run(args: argparse.Namespace) -> None:
 def _which_host(machine: Machine, is_project: bool) -> str:
     found = [host for host in HOST_IDS if any(host_files(host, machine, is_project))]
     if not found:
-        return f"Name a host: {', '.join(HOST_IDS)}."
+        return "No host has a file of servers here; delta-mcp install --help lists the hosts that are known."
     return f"Name a host: delta-mcp install {' or '.join(found)}."
+
+
+def _no_file(host: str, machine: Machine, is_project: bool) -> str:
+    """Says which file was looked for, and what can be done without it."""
+    of_host = [file for file in HOST_FILES if host_id(file.host) == host and file.system in ("", machine.system)]
+    looked = [machine.path_of(file) for file in of_host if is_project_file(file) == is_project]
+    name = of_host[0].host
+    if not looked:
+        return f"{name} has no file for {'a project' if is_project else 'all projects'}; {_other_place(is_project)}."
+    if any(host_files(host, machine, not is_project)):
+        return f"{name} has no file {looked[0]}; {_other_place(is_project)}, for which there is one."
+    return f"{name} has no file {looked[0]}; add a server in {name} first, which makes it."
+
+
+def _other_place(is_project: bool) -> str:
+    return "leave out --project" if is_project else "say --project for the file of this folder's project"
 
 
 def _plan(
@@ -228,9 +246,9 @@ def run_uninstall(args: argparse.Namespace) -> None:
     installations = store.list_all()
     if args.host is None:
         hosts = dict.fromkeys(host_id(installation.host) for installation, _ in installations)
-        raise ConfigurationError(
-            f"Name a host: delta-mcp uninstall {' or '.join(hosts) or 'HOST; none has a gateway'}."
-        )
+        if not hosts:
+            raise ConfigurationError("No host has a gateway here; delta-mcp install HOST puts one into its file.")
+        raise ConfigurationError(f"Name a host: delta-mcp uninstall {' or '.join(hosts)}.")
     reversals = [
         _plan_reversal(installation, original, store)
         for installation, original in installations
@@ -238,7 +256,8 @@ def run_uninstall(args: argparse.Namespace) -> None:
     ]
     if not reversals:
         place = "the files of this folder" if args.project else "your files"
-        raise ConfigurationError(f"Nothing was installed into {place} of {args.host}.")
+        command = f"delta-mcp install {args.host}{' --project' if args.project else ''}"
+        raise ConfigurationError(f"Nothing was installed into {place} of {args.host}; {command} does that.")
     for reversal in reversals:
         print_change(reversal.installation.path, reversal.content, reversal.undone.content)
         for name in reversal.undone.taken:

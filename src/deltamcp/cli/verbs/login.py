@@ -7,7 +7,7 @@ import shlex
 import sys
 
 from deltamcp.cli.terminal import targets
-from deltamcp.cli.terminal.elicitation import read_choice
+from deltamcp.cli.terminal.elicitation import agrees
 from deltamcp.cli.terminal.output import print_json, print_line, print_notice
 from deltamcp.client.oauth.challenge import read_bearer_challenge
 from deltamcp.client.oauth.login_page import LoginPage
@@ -84,11 +84,7 @@ def offer(args: argparse.Namespace, needed: LoginRequiredError) -> None:
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         raise say_how(needed)
     print_notice(f"{needed} {LoginPage(url, scopes=scopes).notice}".rstrip())
-    try:
-        agrees = read_choice("Log in now? y or n", "yn") == "y"
-    except EOFError:
-        agrees = False
-    if not agrees:
+    if not agrees("Log in now?"):
         raise UnauthorizedError(f"Not logged in to the server at {url}.", needed.challenge)
     url = _log_in(args, args.login_target, _OnePageOAuth(scopes=scopes))
     print_notice(f"Logged in to {url}")

@@ -178,7 +178,12 @@ PROJECTS: Mapping[str, Mapping[str, str]] = {
 
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.description = "Writes a project of a few files into a new folder. It runs as it is, and has a test."
-    verb.add_argument("kind", choices=tuple(PROJECTS), help="a server written in Python, or a gateway before servers")
+    verb.add_argument(
+        "kind",
+        choices=tuple(PROJECTS),
+        metavar="|".join(PROJECTS),
+        help="a server written in Python, or a gateway before servers",
+    )
     verb.add_argument("name", metavar="NAME", help="the folder, which is made, and what clients call the server")
     verb.set_defaults(run=run)
 

@@ -28,7 +28,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, target: list[str]) -> None:
-    print_listing(args, _fetch_listing(args, target), _print_resources)
+    print_listing(args, target, _fetch_listing(args, target), _print_resources)
 
 
 def _print_resources(listing: dict[str, JSON], console: "Console") -> None:
@@ -63,8 +63,9 @@ def set_up_read(verb: argparse.ArgumentParser) -> None:
 
 def run_read(args: argparse.Namespace, words: list[str]) -> None:
     if len(words) < 2:
-        raise ConfigurationError("Usage: delta-mcp read TARGET... URI; delta-mcp resources TARGET... names them.")
-    with ProgressBar("Waiting for the server") as progress_bar, targets.explain_word(words, words[-1], "resource"):
+        raise targets.missing_word(words, "read TARGET... URI", "resource", "resources")
+    label = f"Waiting for {targets.name_target(words)}"
+    with ProgressBar(label) as progress_bar, targets.explain_word(words[:-1], words[-1], "resource"):
         result = asyncio.run(_read(args, words[:-1], words[-1], progress_bar))
     if args.json:
         output.print_json(result)
@@ -84,7 +85,8 @@ async def _read(args: argparse.Namespace, target: list[str], uri: str, progress_
             known = await _list_uris(client) if error.code in _NOT_FOUND_CODES else [uri]
             if uri in known:
                 raise
-            raise ClientError(f"{str(error).rstrip('.')}{suggest(uri, known)}") from None
+            otherwise = f"{targets.list_command('resources', target)} lists those there are"
+            raise ClientError(f"{str(error).rstrip('.')}{suggest(uri, known, otherwise=otherwise)}") from None
 
 
 async def _list_uris(client: DeltaClient) -> list[str]:
@@ -93,15 +95,12 @@ async def _list_uris(client: DeltaClient) -> list[str]:
     return [uri for uri in listed if isinstance(uri, str)]
 
 
-_USAGE = "Usage: delta-mcp prompt TARGET... NAME [JSON | ARGUMENT=TEXT...]; delta-mcp prompts TARGET... names them."
-
-
 def set_up_prompts(verb: argparse.ArgumentParser) -> None:
     targets.set_up_verb(verb, "delta-mcp prompts [OPTIONS] TARGET...", "TARGET", run_prompts)
 
 
 def run_prompts(args: argparse.Namespace, target: list[str]) -> None:
-    print_listing(args, _fetch_prompts(args, target), _print_prompts)
+    print_listing(args, target, _fetch_prompts(args, target), _print_prompts)
 
 
 def _print_prompts(listing: dict[str, JSON], console: "Console") -> None:
@@ -133,9 +132,9 @@ def set_up_prompt(verb: argparse.ArgumentParser) -> None:
 
 
 def run_prompt(args: argparse.Namespace, words: list[str]) -> None:
-    command = arguments.parse_call(words, _USAGE)
+    command = arguments.parse_call(words, "prompt TARGET... NAME [JSON | ARGUMENT=TEXT...]", "prompt", "prompts")
     with (
-        ProgressBar("Waiting for the server") as progress_bar,
+        ProgressBar(f"Waiting for {targets.name_target(command.target)}") as progress_bar,
         targets.explain_word(command.target, command.name, "prompt"),
     ):
         result = asyncio.run(_get(args, command, progress_bar))
@@ -149,7 +148,7 @@ async def _get(args: argparse.Namespace, command: CallCommand, progress_bar: Pro
     filled = {**command.texts, **{name: _as_text(value) for name, value in command.arguments.items()}}
     elicitation = Elicitation(args.answer, progress_bar.hide)
     async with targets.make_client(args, command.target, on_elicitation=elicitation.answer) as client:
-        _check(command.name, filled, await client.list_prompts())
+        _check(command, filled, await client.list_prompts())
         sent = {name: text for name, text in filled.items() if text is not None}
         params: dict[str, JSON] = {"name": command.name, "arguments": sent}
         return await elicitation.send(lambda: client.request("prompts/get", params))
@@ -160,15 +159,17 @@ def _as_text(value: JSON) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _check(name: str, filled: Mapping[str, str | None], prompts: Sequence[Any]) -> None:
+def _check(command: CallCommand, filled: Mapping[str, str | None], prompts: Sequence[Any]) -> None:
     """
     Raises:
         ConfigurationError: there is no such prompt, or these are not its arguments.
     """
+    name = command.name
     by_name = {prompt.get("name"): prompt.get("arguments") for prompt in prompts if isinstance(prompt, dict)}
     if name not in by_name:
         names = [known for known in by_name if isinstance(known, str)]
-        raise ConfigurationError(f"There is no prompt {name!r}{suggest(name, names)}")
+        otherwise = f"{targets.list_command('prompts', command.target)} lists those there are"
+        raise ConfigurationError(f"There is no prompt {name!r}{suggest(name, names, otherwise=otherwise)}")
     listed = by_name[name]
     declared = {
         argument.get("name"): argument
@@ -178,7 +179,8 @@ def _check(name: str, filled: Mapping[str, str | None], prompts: Sequence[Any]) 
     for argument in filled:
         if argument not in declared:
             known = [known for known in declared if isinstance(known, str)]
-            raise ConfigurationError(f"{name} has no argument {argument!r}{suggest(argument, known)}")
+            otherwise = f"it takes {', '.join(known) or 'none'}"
+            raise ConfigurationError(f"{name} has no argument {argument!r}{suggest(argument, known, '', otherwise)}")
     present = {argument for argument, text in filled.items() if text is not None}
     missing = [
         argument for argument, about in declared.items() if about.get("required") is True and argument not in present

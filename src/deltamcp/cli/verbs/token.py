@@ -54,7 +54,7 @@ def set_up_secret(verb: argparse.ArgumentParser) -> None:
         "set asks for the secret at the terminal, or reads it from stdin; it is never an argument, which other users "
         "of this machine could read. Write ${keyring:NAME} where a configuration needs it."
     )
-    verb.add_argument("action", choices=("set", "delete"), help="keep a secret, or forget it")
+    verb.add_argument("action", choices=("set", "delete"), metavar="set|delete", help="keep a secret, or forget it")
     verb.add_argument("name", metavar="NAME", help="what configurations call it")
     verb.set_defaults(run=run_secret)
 

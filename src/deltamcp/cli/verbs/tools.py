@@ -17,7 +17,6 @@ from deltamcp.cli.terminal.content import print_listing, server_summary
 from deltamcp.cli.terminal.output import ProgressBar
 from deltamcp.client.options import ClientOptions
 from deltamcp.costs.cost import count_index_tokens
-from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, target: list[str]) -> None:
-    print_listing(args, _fetch_listing(args, target), _print_tools)
+    print_listing(args, target, _fetch_listing(args, target), _print_tools)
 
 
 def _print_tools(listing: dict[str, JSON], console: "Console") -> None:
@@ -94,8 +93,9 @@ def set_up_describe(verb: argparse.ArgumentParser) -> None:
 
 def run_describe(args: argparse.Namespace, words: list[str]) -> None:
     if len(words) < 2:
-        raise ConfigurationError("Usage: delta-mcp describe TARGET... TOOL; delta-mcp list TARGET... names the tools.")
-    with ProgressBar("Waiting for the server"), targets.explain_word(words, words[-1], "tool"):
+        raise targets.missing_word(words, "describe TARGET... TOOL", "tool", "list")
+    label = f"Waiting for {targets.name_target(words)}"
+    with ProgressBar(label), targets.explain_word(words[:-1], words[-1], "tool"):
         definition = asyncio.run(_fetch_definition(args, words[:-1], words[-1]))
     if args.json:
         output.print_json(definition)

@@ -127,31 +127,6 @@ def _tokens(look: Look, home: Any) -> list[Child]:
         return [
             empty(why if look.about["counts"] else "This gateway was started with --no-ledger, and counts nothing.")
         ]
-    totals, pays = home["totals"], home["pays"]
-    saved = totals["tokens"]["saved"]
-    cost = totals["definitions"]["after"] + totals["metaTools"]["after"]
-    own = (
-        f"{number(totals['definitions']['after'])} for its own lists, "
-        f"{number(totals['metaTools']['after'])} for discover, get_schema and continue"
-    )
-    tiles = [
-        (
-            "Saved" if saved >= 0 else "Lost",
-            number(abs(saved)),
-            f"of {number(totals['tokens']['before'])} tokens",
-            "behind" if saved >= 0 else "now",
-        ),
-        (
-            "The gateway itself cost",
-            number(cost),
-            own,
-            "now",
-        ),
-    ]
-    if pays is not None:
-        turns = pays["turns"]
-        value = "no turn" if turns is None else f"turn {turns:,}"
-        tiles.append(("Pays from", value, _pays_text(pays), "behind" if turns is not None else "now"))
     chart = element(
         "figure",
         element(
@@ -180,6 +155,7 @@ def _tokens(look: Look, home: Any) -> list[Child]:
             *(cell(number(day[name]), label=name, is_number=True) for name in ("calls", "before", "after", "saved")),
         )
         for day in reversed(days)
+        if day["calls"]
     ]
     listed = element(
         "details",
@@ -188,27 +164,51 @@ def _tokens(look: Look, home: Any) -> list[Child]:
     )
     said = [element("p", sentence, class_="soft") for sentence in home["sentences"]]
     return [
-        element(
-            "dl",
-            *(
-                element(
-                    "div", element("dt", name), element("dd", value), element("dd", element("small", note)), class_=kind
-                )
-                for name, value, note, kind in tiles
-            ),
-            class_="figures",
-        ),
+        token_figures(home["totals"], home["pays"]),
         chart,
         listed,
         *said,
     ]
 
 
+def token_figures(totals: Any, pays: Any) -> Html:
+    """Returns what was saved, what the gateway itself cost, and from which turn on it pays, if that is known."""
+    saved = totals["tokens"]["saved"]
+    cost = totals["definitions"]["after"] + totals["metaTools"]["after"]
+    own = (
+        f"{number(totals['definitions']['after'])} for its own lists, "
+        f"{number(totals['metaTools']['after'])} for discover, get_schema and continue"
+    )
+    tiles = [
+        (
+            "Saved" if saved >= 0 else "Lost",
+            number(abs(saved)),
+            f"of {number(totals['tokens']['before'])} tokens",
+            "behind" if saved >= 0 else "now",
+        ),
+        (
+            "The gateway itself cost",
+            number(cost),
+            own,
+            "now",
+        ),
+    ]
+    if pays is not None:
+        turns = pays["turns"]
+        value = "no turn" if turns is None else f"turn {turns:,}"
+        tiles.append(("Pays from", value, _pays_text(pays), "behind" if turns is not None else "now"))
+    shown = (
+        element("div", element("dt", name), element("dd", value), element("dd", element("small", note)), class_=kind)
+        for name, value, note, kind in tiles
+    )
+    return element("dl", *shown, class_="figures")
+
+
 def _pays_text(pays: Any) -> str:
     conversations = count_text(pays["conversations"], "conversation")
     measured = (
         f"On average over {conversations}: {number(pays['plain'])} tokens of definitions in each turn without it; "
-        f"{number(pays['here'])} with it, {number(pays['replies'])} for replies about tools, "
+        f"{number(pays['here'])} with it, {number(pays['replies'])} for replies of discover, get_schema and continue, "
         f"{number(pays['more_turns'], 1)} more turns."
     )
     return f"{measured} What people and models say is not counted."

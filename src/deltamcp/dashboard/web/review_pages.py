@@ -30,8 +30,8 @@ def review_page(look: Look, waiting: Sequence[Any], done: str = "") -> Html:
         notice(done) if done else None,
         element(
             "p",
-            "What servers say of their tools is read by the model. A definition that changed, or is new, is kept out "
-            "until you approve it.",
+            "What servers say of their tools is read by the model, and what a project's file says of a server is run. "
+            "What changed, or is new, is kept out until you approve it.",
             class_="soft",
         ),
         element(

@@ -24,7 +24,19 @@ from deltamcp.dashboard.web.markup import Html, element, join
 
 def servers_page(look: Look, servers: Sequence[Any], done: str = "") -> Html:
     rows = [_server_row(look, row) for row in servers]
-    headings = ("Server", "State", "Protocol", "Tools", "Tokens plain", "Here", "Calls", "Failed", "Median", "95 %", "")
+    headings = (
+        "Server",
+        "State",
+        "Protocol",
+        "Tools",
+        "Tokens plain",
+        "Tokens here",
+        "Calls",
+        "Failed",
+        "Median",
+        "95 %",
+        "",
+    )
     watched = time_of(look.about["watchedSince"])
     return document(
         "Servers",
@@ -32,14 +44,13 @@ def servers_page(look: Look, servers: Sequence[Any], done: str = "") -> Html:
         notice(done) if done else None,
         element(
             "p",
-            "Tokens plain is what its tools cost in every conversation without the gateway, Here what of them the "
-            "gateway lists. ",
-            "Calls and times are those since ",
+            "Tokens plain are those of its tools in every conversation without the gateway, tokens here those that "
+            "the gateway lists of them. Calls, failures and times, of which 95 % are below the last, are those since ",
             watched,
-            ", when somebody first looked.",
+            ".",
             class_="soft",
         ),
-        element("div", table(headings, rows, "Servers", 8, class_="stack"), id="servers", data_live=True)
+        element("div", table(headings, rows, "Servers", 8, class_="stack servers"), id="servers", data_live=True)
         if rows
         else empty("This gateway has no servers."),
         tab="servers",
@@ -70,7 +81,7 @@ def _server_row(look: Look, row: Any) -> Html:
         cell(row["protocol"] or "–", label="Protocol"),
         cell(number(row["tools"]), label="Tools", is_number=True),
         cell(number(row["plain"]), label="Tokens plain", is_number=True),
-        cell(number(row["here"]), label="Here", is_number=True),
+        cell(number(row["here"]), label="Tokens here", is_number=True),
         cell(number(row["calls"]), label="Calls", is_number=True),
         cell(number(row["failed"]), label="Failed", is_number=True),
         cell(milliseconds(row["p50"]), label="Median", is_number=True),

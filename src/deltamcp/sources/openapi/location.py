@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool, HttpResponse, OversizedResponseError
 from deltamcp.errors import ConfigurationError, ToolError
+from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.runtime.own_files import read_own_file, replace_own_file
 from deltamcp.sources.http import fill_variables
 from deltamcp.sources.openapi.document import MAX_BYTES, OpenApiDocument, external_addresses, parse_document
@@ -137,7 +138,7 @@ async def _load_named(
 def _read_file(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise ConfigurationError(f"There is no file {path}.")
+            raise missing_file_error(path)
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:

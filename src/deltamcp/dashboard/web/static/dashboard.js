@@ -100,18 +100,17 @@ async function draw(place) {
     const [before, after, own] = idx == null ? [] : [days.before[idx], days.after[idx], days.own[idx]].map((count) => count.toLocaleString("en"));
     readout.textContent = idx == null ? said : `${days.day[idx]}: ${before} without, ${after} with, ${own} of that for the gateway itself`;
   };
-  const half = (low, high) => Math.max(43200, (3 * 86400 - (high - low)) / 2);
   const make = () => {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     const line = (label, name) => ({
       label, stroke: colour(name), width: 2, fill: `color-mix(in srgb, ${colour(name)} 12%, transparent)`,
-      points: { show: times.length < 15, size: 6 },
+      points: { show: times.length < 32, size: 5 },
     });
     return new uPlot({
       width: place.clientWidth - 26, height: 220, legend: { show: false }, cursor: { y: false, drag: { setScale: false } },
       hooks: { setCursor: [tell] },
       scales: {
-        x: { range: (chart, low, high) => [low - half(low, high), high + half(low, high)] },
+        x: { range: (chart, low, high) => [low - 43200, high + 43200] },
         y: { range: (chart, low, high) => [0, Math.max(high * 1.1, 1)] },
       },
       axes: [
