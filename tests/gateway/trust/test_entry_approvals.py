@@ -17,7 +17,7 @@ from deltamcp.hosts.hosts import Machine, belongs_to_project
 from deltamcp.runtime.own_files import user_folder
 from tests.support.command_line import run, run_on_terminal
 from tests.support.conditions import wait_until
-from tests.support.followed_gateway import PROGRAM, entries, following, names, until_named
+from tests.support.followed_gateway import PROGRAM, configuration, entries, following, names, until_named
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +70,8 @@ async def test_what_a_pull_brings_waits_while_the_gateway_runs_and_holds_once_it
         assert (await client.call("a_who"))["mark"] == "1"
         assert "line 3: a stays as it was: its entry has changed in a project's file" in caplog.text
         assert "b is left out: its entry is new in a project's file" in caplog.text
+        assert "delta-mcp approve b shows it." in caplog.text
+        assert "delta-mcp approve" not in json.dumps(await configuration(client)), "models read it, and run commands"
         shown = run("approve", "a", cwd=tmp_path)
         assert f"a: entry in {mine / '.mcp.json'}: changed" in shown.out
         assert f'- args: ["{PROGRAM}","a","1"]' in shown.out and f'+ args: ["{PROGRAM}","a","2"]' in shown.out
@@ -137,12 +139,12 @@ def test_a_rejected_entry_stays_out_and_does_not_wait_until_it_changes_again(pro
     path.write_text(entries(a="2"))
     read(path)
     assert "Rejected 1" in run("approve", "a", "--reject", cwd=tmp_path).out
-    assert "you rejected its entry" in left_out(path)["a"]
+    assert "the user rejected its entry" in left_out(path)["a"]
     assert run("approve", cwd=tmp_path).out == "Nothing waits to be approved.\n"
     path.write_text(entries(a="3"))
-    assert "waits until you approve it" in left_out(path)["a"]
+    assert "waits until the user approves it" in left_out(path)["a"]
     path.write_text(entries(a="2"))
-    assert "waits until you approve it" in left_out(path)["a"], "it was not what was rejected last"
+    assert "waits until the user approves it" in left_out(path)["a"], "it was not what was rejected last"
 
 
 def test_what_a_projects_own_configuration_includes_waits_wherever_it_is(project, tmp_path):

@@ -4,6 +4,7 @@ import argparse
 import functools
 import logging
 import os
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from deltamcp.cli.terminal import targets
 from deltamcp.cli.terminal.output import suggest
 from deltamcp.client.target import is_python_file, served_command
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.api_server import make_entry
+from deltamcp.gateway.api_server import make_entry, name_api
 from deltamcp.gateway.config import (
     DEFAULT_RESULTS,
     GatewayConfig,
@@ -33,9 +34,9 @@ from deltamcp.gateway.config import (
     read_gateway_file,
     read_gateway_server,
 )
-from deltamcp.gateway.item_names import name_address, name_command, name_document
+from deltamcp.gateway.item_names import name_address, name_command
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.entry_approvals import EntryApprovals
+from deltamcp.gateway.trust.entry_approvals import EntryApprovals, log_line
 from deltamcp.hosts import files
 from deltamcp.hosts.files import VariableExpander
 from deltamcp.hosts.hosts import Machine, installed_folder
@@ -115,7 +116,7 @@ class ApiOptions(Struct, frozen=True):
             given["base_url"] = self.base_url
         expander = VariableExpander(Machine.detect(), Path.cwd())
         entry = make_entry(given, expander, Path.cwd())
-        name = name_address(entry["openapi"]) if "://" in entry["openapi"] else name_document(entry["openapi"])
+        name = name_api(entry)
         found = _wrap(name, entry, expander.filled)
         if problem := expander.missing_text or entry_fault(found.config.upstreams[0]):
             raise ConfigurationError(f"{name} cannot be offered: {problem}.")
@@ -186,7 +187,7 @@ class GatewaySource(Struct, frozen=True):
             raise ConfigurationError(_nothing_to_start(self.label, live.found.skipped))
         for server in live.found.skipped:
             level = logging.INFO if server.reason == files.DISABLED else logging.WARNING
-            logger.log(level, "%s is left out: %s.", server.name, server.reason)
+            logger.log(level, "%s", log_line(server))
         ledger = Ledger(LedgerFile()) if self.options.has_ledger else None
         gateway = Gateway(live.found.config, ledger=ledger, live=live if self.files() else None)
         monitoring_options.redact_log(gateway.redact)
@@ -316,6 +317,8 @@ def _read_words(words: list[str], known: Mapping[str, UpstreamConfig]) -> Gatewa
     file, mark, name = word.rpartition("#")
     if mark and Path(file).expanduser().is_file():
         return read_gateway_server(Path(file).expanduser(), name, entries, known)
+    if targets.is_api_document(word) and not shutil.which(word):
+        raise ConfigurationError(f"{word} is an OpenAPI document: delta-mcp gateway --openapi {shlex.quote(word)}")
     if path.is_file() and not shutil.which(word):
         return read_gateway_file(path, entries, known)
     if path.suffix in _CONFIGURATION_SUFFIXES:
