@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation, ToolOptions
 from deltamcp.catalog.items.registration import registration
 from deltamcp.catalog.operations_file import reader
@@ -247,17 +248,17 @@ class _OperationBuilder:
                 call = functools.partial(service.call, entry.handler, pages=pages)
                 if pages.has_pages:
                     options["meta"] = {**(options.get("meta") or {}), PAGES_KEY: True}
-                return Operation(_wrap_remote(call), Context, declared=declared, **options)
+                return FunctionOperation(_wrap_remote(call), Context, declared=declared, **options)
             case McpHandler(server, tool):
                 upstream = self._upstream(server)
                 call = functools.partial(upstream.call, tool, repeatable=_is_repeatable(entry), timeout=entry.timeout)
-                return Operation(_wrap_upstream(call), Context, declared=declared, **options)
+                return FunctionOperation(_wrap_upstream(call), Context, declared=declared, **options)
             case PythonHandler(ref):
                 function = resolve_function(ref)
             case HandlerByName(name):
                 function = self._function(name)
         with registration(function, f"functions={{{entry.name!r}: {{}}}}", may_yield=True):
-            return Operation(function, Context, by_name=True, declared=declared, **options)
+            return FunctionOperation(function, Context, by_name=True, declared=declared, **options)
 
     def _options(self, entry: OperationEntry) -> ToolOptions:
         options: ToolOptions = {

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation, ToolOptions
 from deltamcp.context import Context
 from deltamcp.limits import Limits
@@ -76,7 +77,7 @@ def _make_operation(service: ApiService, operation: ApiOperation, api: Api) -> O
         options["meta"] = {PAGES_KEY: True}
     if operation.annotations:
         options["annotations"] = operation.annotations
-    return Operation(_function(service, operation), Context, **options)
+    return FunctionOperation(_function(service, operation), Context, **options)
 
 
 def _function(service: ApiService, operation: ApiOperation) -> Callable[..., Any]:
