@@ -96,9 +96,7 @@ def _wanted_ids(operations: Sequence[Unnamed], short: Sequence[str], names: Sequ
     """Returns the category with the short name, which is often short enough there, or else with the name."""
     ids = [_id(one, name) for one, name in zip(operations, short, strict=True)]
     counts = Counter(ids)
-    return [
-        id_ if counts[id_] == 1 else _id(one, name) for one, id_, name in zip(operations, ids, names, strict=True)
-    ]
+    return [id_ if counts[id_] == 1 else _id(one, name) for one, id_, name in zip(operations, ids, names, strict=True)]
 
 
 def _short_id(operation: Unnamed) -> str:
