@@ -20,7 +20,7 @@ from deltamcp.dashboard.gateway_socket import find_gateways
 from deltamcp.errors import DeltaError
 from deltamcp.gateway.upstream_status import CONFIGURATION_URI, STATUS_URI
 from tests.support.conditions import HANG_SECONDS, wait_until
-from tests.support.edited_configuration import NAMES, EditedConfiguration
+from tests.support.edited_configuration import NAMES, Edited, EditedConfiguration
 from tests.support.marked_processes import find_marked, needs_proc, new_mark
 from tests.support.paths import PROGRAM
 from tests.support.processes import free_port, wait_until_it_answers, wait_until_it_listens
@@ -116,7 +116,7 @@ def edited_gateway(tmp_path: Path, seed: int):
     configuration.write()
     port, grpc_port, log = free_port(), free_port(), tmp_path / "log"
     addresses = ["--http", f"127.0.0.1:{port}", "--grpc", f"127.0.0.1:{grpc_port}"]
-    command = [PROGRAM, "gateway", *addresses, "--no-ledger", str(configuration.toml)]
+    command = [str(PROGRAM), "gateway", *addresses, "--no-ledger", str(configuration.toml)]
     with log.open("w") as stderr, subprocess.Popen(command, stderr=stderr) as process:
         try:
             yield EditedGateway(configuration, process, log), port, grpc_port
@@ -138,16 +138,14 @@ async def test_no_call_is_lost_or_misled_no_process_is_left_and_mistakes_are_tol
         await asyncio.to_thread(wait_until_it_answers, gateway.process, url)
         await asyncio.to_thread(wait_until_it_listens, gateway.process, grpc_port)
         heard = list[Any]()
-        options = {"progressive": False, "cache_seconds": 0}
-        watcher = await stack.enter_async_context(connect(url, on_change=heard.append, **options))
-        clients = [
-            await stack.enter_async_context(connect(target, **options, **more))
-            for target, more in (
-                (url, {"speak": "modern"}),
-                (url, {"speak": "handshake"}),
-                (f"grpc://127.0.0.1:{grpc_port}", {}),
-            )
+        options: dict[str, Any] = {"progressive": False, "cache_seconds": 0}
+        dialects: list[tuple[str, Any]] = [
+            (url, {"speak": "modern"}),
+            (url, {"speak": "handshake"}),
+            (f"grpc://127.0.0.1:{grpc_port}", {}),
         ]
+        watcher = await stack.enter_async_context(connect(url, on_change=heard.append, **options))
+        clients = [await stack.enter_async_context(connect(target, **options, **more)) for target, more in dialects]
         await gateway.until_settled(watcher)
         async with asyncio.TaskGroup() as group:
             for index, client in enumerate(clients):
@@ -177,16 +175,20 @@ async def test_no_call_is_lost_or_misled_no_process_is_left_and_mistakes_are_tol
                     gate.touch()
                     assert (await call)["mark"] == mark
                 for name in lost:
-                    await wait_until(lambda mark=before[name].mark: not find_marked(mark), f"the end of {name}")
+                    await until_ended(before[name].mark)
             gateway.is_over = True
         assert gateway.calls > edits
         text = gateway.log.read_text()
         assert told and all(one in text for one in told)
 
 
-async def begin_calls(clients, servers, gate):
+async def until_ended(mark: str) -> None:
+    await wait_until(lambda: not find_marked(mark), "the end of a process")
+
+
+async def begin_calls(clients: list[Any], servers: dict[str, Edited], gate: Path) -> list[tuple[Path, Any, str]]:
     """Begins a call at each of some servers, which ends when the file is there."""
-    begun = []
+    begun: list[tuple[Path, Any, str]] = []
     for name, one in servers.items():
         if not one.denies_wait:
             call = asyncio.create_task(who(clients[len(begun) % 2], f"{name}_wait", path=str(gate)))

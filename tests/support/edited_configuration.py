@@ -105,7 +105,7 @@ class EditedConfiguration:
                 servers[name] = replace(servers[name], idle_seconds=random.randrange(300, 900))
             case "tokens":
                 servers[name] = replace(servers[name], max_tokens=random.randrange(1000, 9000))
-            case "order":
+            case _:  # another order
                 pairs = [*servers.items()]
                 random.shuffle(pairs)
                 servers = dict(pairs)
