@@ -207,7 +207,7 @@ def test_every_fault_is_told_with_its_line(tmp_path):
     [
         ("servers = 3", "line 1: servers must be a table."),
         ("[servers]\na = 3", "line 2: servers.a must be a table."),
-        ("zzz = 3", "line 1: zzz is no key; there are conversation, defaults, destructive,"),
+        ("zzz = 3", "line 1: zzz is no key; there are as_tools, conversation, defaults, destructive,"),
         ("[defaults]\ncommand = 'x'", "line 2: defaults.command is no key; "),
         ("name = ", "is not TOML: "),
         (

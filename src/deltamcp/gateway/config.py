@@ -80,7 +80,7 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     """How its results are fitted to a budget, in front of the gateway's policy; False passes them on to the byte."""
     promise: Literal["never", "auto"] = "auto"
     """Whether a long call becomes a promise, where the extra `promises` is installed."""
-    sync_seconds: Seconds = 5.0
+    sync_seconds: Annotated[float, Meta(ge=0)] = 5.0
     """After how many seconds a call becomes a promise."""
     auth: Literal["oauth"] | None = None
     """Whether the server wants its users to log in: then each principal has a login and a connection of its own."""
@@ -117,6 +117,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     """A gateway and the servers behind it."""
 
     upstreams: list[UpstreamConfig]
+    """The servers behind it."""
     name: str = "delta-mcp"
     """The name by which hosts know the gateway."""
     disclosure: Literal["meta", "full", "auto"] = "meta"
@@ -129,6 +130,8 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     """Whether names of tools and prompts begin with that of their upstream; None if there is more than one."""
     results: ResultPolicy | None = None
     """How results are fitted to a budget, unless a server has a policy of its own."""
+    as_tools: bool = False
+    """Whether tools reach resources and prompts, for hosts that know only tools."""
     roots: tuple[str, ...] = ()
     """Folders, as `file://` URIs, that servers are told of that ask for roots while no client can be asked."""
     wait_seconds: float = 8.0
@@ -156,6 +159,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def has_prefix(self) -> bool:
+        """Whether names of tools and prompts begin with that of their upstream."""
         return len(self.upstreams) > 1 if self.prefix is None else self.prefix
 
 
@@ -177,7 +181,7 @@ ENTRY_KEYS: Mapping[str, Any] = {
 document of an API, which has keys of its own."""
 _SERVER_FIELDS = frozenset({"name", "entry", "filled"})
 _FILE_FIELDS = frozenset({"upstreams"})
-HELD_KEYS = ("name", "conversation", "keep_results", "keep_shapes", "public_url", "login_client_id")
+HELD_KEYS = ("name", "as_tools", "conversation", "keep_results", "keep_shapes", "public_url", "login_client_id")
 """The keys that hold as long as a gateway runs: stores, clients and browsers know them."""
 _FILE_KEYS: Mapping[str, Any] = {"include": str | list[str], "defaults": dict[str, Any], "servers": dict[str, Any]}
 _ITSELF = "it is a gateway of delta-mcp, which would start itself"
@@ -209,6 +213,23 @@ class GatewayFile(Struct, frozen=True):
     paths: tuple[Path, ...] = ()
     records: tuple[Path, ...] = ()
     """The files with what was approved of those of projects."""
+
+
+def check_config(config: GatewayConfig) -> None:
+    """Checks the values of a configuration that a program made, as those of a file are checked.
+
+    Raises:
+        ConfigurationError: a value is not allowed.
+    """
+    for struct, place in (
+        (config, "GatewayConfig"),
+        *((one, f"UpstreamConfig {one.name!r}") for one in config.upstreams),
+    ):
+        for name, kind in field_types(type(struct), ("upstreams", "results")).items():
+            try:
+                msgspec.convert(getattr(struct, name), kind)
+            except msgspec.ValidationError as error:
+                raise ConfigurationError(f"{place}: {name}: {str(error).partition(' - at')[0]}.") from None
 
 
 class EntryReview(Protocol):

@@ -61,12 +61,15 @@ class CachedListing(Struct, frozen=True, array_like=True):
 class ListingCache:
     """The files of a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
+        """`folder` is None to keep nothing."""
         self._folder = folder
 
     def load(self, name: str, entry: Mapping[str, Any]) -> CachedListing | None:
         """Returns what is known of an upstream; None if nothing is."""
-        content = read_own_file(self._path(name, entry), _MAX_BYTES)
+        if self._folder is None:
+            return None
+        content = read_own_file(self._path(self._folder, name, entry), _MAX_BYTES)
         try:
             cached = msgspec.json.decode(content or b"", type=CachedListing)
         except (ValueError, RecursionError):
@@ -81,13 +84,16 @@ class ListingCache:
         review: StoredReview | None = None,
     ) -> None:
         """Writes what is known of an upstream, whole or not at all; logs why where it cannot."""
+        if self._folder is None:
+            return
         try:
             encoded = msgspec.json.encode(CachedListing(_FORMAT, time.time(), listing, review))
-            replace_own_file(self._path(name, entry), encoded)
+            replace_own_file(self._path(self._folder, name, entry), encoded)
         except (OSError, ValueError, RecursionError) as error:
             logger.warning("the list of %s is not kept: %s", name, getattr(error, "strerror", None) or error)
 
-    def _path(self, name: str, entry: Mapping[str, Any]) -> Path:
+    @staticmethod
+    def _path(folder: Path, name: str, entry: Mapping[str, Any]) -> Path:
         keys = entry.keys() - {*_SECRET_KEYS} if is_api(entry) else _PLAIN_KEYS
         identity = [
             name,
@@ -98,7 +104,7 @@ class ListingCache:
             ),
         ]
         digest = sha256_digest(encode_canonical(identity)).rpartition(":")[2]
-        return self._folder / f"{digest[:32]}.catalog"
+        return folder / f"{digest[:32]}.catalog"
 
 
 class StoredContentLines(dict[str, str]):
