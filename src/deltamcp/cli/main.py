@@ -89,6 +89,12 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
             runs_author_code=True,
             other_names=("proxy", "doctor"),
         ),
+        "openapi": Verb(
+            _GATEWAY,
+            "openapi",
+            "what an OpenAPI document offers, costs, and has wrong",
+            other_names=("swagger", "api"),
+        ),
         "approve": Verb(_GATEWAY, "approve", "what changed in those servers, to be approved or rejected"),
         "dashboard": Verb(_GATEWAY, "dashboard", "your gateways that run, in a browser", other_names=("ui",)),
         "status": Verb(_GATEWAY, "dashboard", "your gateways that run, and what needs attention", "set_up_status"),

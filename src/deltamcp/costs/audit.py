@@ -6,7 +6,7 @@ import datetime
 import itertools
 import os
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
@@ -90,7 +90,7 @@ async def audit(
     seconds: float,
     on_answer: Callable[[str], None] = lambda _: None,
     model: str | float = "o200k",
-    file: str | None = None,
+    words: Sequence[str] = (),
 ) -> AuditReport:
     """Asks each server once, some concurrently, and counts the costs; reports an error of a server for that server.
 
@@ -98,7 +98,7 @@ async def audit(
         seconds: the timeout of each server.
         model: whose tokens to count, as in `tokens.count`.
         on_answer: called with the name of each server that has answered or failed.
-        file: the file that the user named; None for the files of all hosts.
+        words: those that name to `delta-mcp gateway` what the user named here; none for the files of all hosts.
     """
     servers = list(servers)
     unique = unique_servers(servers)
@@ -130,7 +130,7 @@ async def audit(
             if server.skip_reason is not None
         ],
         refused=costs.refused,
-        next_steps=_next_steps(costs.together, audited, [host.host for host in hosts], file),
+        next_steps=_next_steps(costs.together, audited, [host.host for host in hosts], words),
     )
 
 
@@ -197,7 +197,7 @@ def uncounted_sentences(report: AuditReport) -> list[str]:
     ]
 
 
-def _next_steps(together: Cost, servers: list[AuditedServer], hosts: list[str], file: str | None) -> list[str]:
+def _next_steps(together: Cost, servers: list[AuditedServer], hosts: list[str], words: Sequence[str]) -> list[str]:
     """Says what can be done about what the servers cost now; at last, the command that does it."""
     counted = [(server.cost.now, server) for server in servers if server.cost is not None]
     if not counted:
@@ -209,8 +209,8 @@ def _next_steps(together: Cost, servers: list[AuditedServer], hosts: list[str], 
         f"Switch off in your hosts what you do not use: {server.name} alone costs {largest:,} of {together.now:,} "
         f"tokens ({', '.join(server.places)})."
     )
-    if file is not None:
-        commands = [f"Serve them through the gateway: delta-mcp gateway {shlex.quote(file)}"]
+    if words:
+        commands = [f"Serve them through the gateway: delta-mcp gateway {shlex.join(words)}"]
     else:
         commands = [f"Put those of {host} behind the gateway: delta-mcp install {host_id(host)}" for host in hosts]
     return [*[most] * (len(counted) > 1), *commands]
@@ -222,9 +222,11 @@ def _place(server: ConfiguredServer) -> str:
 
 
 def _program_or_host(entry: dict[str, Any]) -> str:
-    if "url" in entry:
+    if "openapi" in entry and "://" not in entry["openapi"]:
+        return Path(entry["openapi"]).name
+    if (url := entry.get("url", entry.get("openapi"))) is not None:
         with contextlib.suppress(ValueError):
-            return urlsplit(entry["url"]).hostname or "an address"
+            return urlsplit(url).hostname or "an address"
         return "an address"
     command: str = entry["command"]
     return command.replace("\\", "/").rpartition("/")[2]

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import msgspec
 
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.item_names import name_address, name_document
 from deltamcp.hosts.files import VariableExpander
 from deltamcp.runtime.own_files import read_own_file, replace_own_file
 from deltamcp.runtime.process import collection_paused
@@ -61,6 +62,12 @@ def make_entry(given: Mapping[str, Any], expander: VariableExpander, folder: Pat
 
 def _path(text: str, folder: Path) -> str:
     return text if "://" in text else os.path.normpath(folder / Path(text).expanduser())
+
+
+def name_api(entry: Mapping[str, Any]) -> str:
+    """Returns a name for an API that has none: after the address or the file of its document."""
+    document = str(entry["openapi"])
+    return name_address(document) if "://" in document else name_document(document)
 
 
 def api_fault(entry: Mapping[str, Any]) -> str | None:
@@ -146,12 +153,11 @@ class ApiServer:
         with collection_paused():
             locked = self._load_names()
             api = Api(document, self._settings, locked)
-            server = DeltaServer(api.title or self._name, api.version or "0", instructions=_about(api))
+            name, version = api.title or self._name, api.version or "0"
+            server = DeltaServer(name, version, instructions=_about(api), disclosure="full")
             server.add_openapi(api, environment=_AsWritten())
         self.requests = api.requests
-        count = len(api.faults)
-        place = f", the first at {api.faults[0]}" if count else ""
-        self.notice = f"{count} parts of its document are left out{place}." if count else ""
+        self.notice = _notice([str(fault) for fault in api.faults])
         if api.locked_names != locked:
             self._store_names(api.locked_names)
         return server
@@ -177,6 +183,13 @@ class ApiServer:
             replace_own_file(self._names_path, msgspec.json.encode(names))
         except (OSError, ValueError) as error:
             logger.warning("the names of %s are not kept: %s", self._name, getattr(error, "strerror", None) or error)
+
+
+def _notice(faults: Sequence[str]) -> str:
+    if not faults:
+        return ""
+    parts = "1 part of its document is" if len(faults) == 1 else f"{len(faults)} parts of its document are"
+    return f"{parts} left out, which delta-mcp openapi lists, the first at {faults[0]}"
 
 
 def _about(api: "Api") -> str | None:

@@ -31,6 +31,7 @@ from deltamcp.client.target import (
 from deltamcp.errors import ConfigurationError, ConnectionLostError, UnauthorizedError, UnreachableError
 from deltamcp.hosts import files
 from deltamcp.hosts.files import DISABLED, UNTRUSTED, ConfiguredServer
+from deltamcp.hosts.hosts import Machine
 from deltamcp.runtime.process import keep_grpc_off_stderr
 from deltamcp.values import JSON
 
@@ -409,11 +410,17 @@ def _is_address(target: Sequence[str]) -> bool:
 
 
 def find_servers(target: str) -> list[ConfiguredServer]:
-    """Returns the servers of a file of `mcpServers`; the one server of `FILE#NAME`, of a Python or an operations file.
+    """Returns the servers of a file of `mcpServers` or of a gateway; the one server of `FILE#NAME`, of a Python or an
+    operations file; the API of an OpenAPI document, also at an address.
 
     Raises:
         ConfigurationError: there is no such file or server.
     """
+    if is_api_document(target):
+        from deltamcp.gateway.api_server import make_entry, name_api
+
+        entry = make_entry({"openapi": target}, files.VariableExpander(Machine.detect(), Path.cwd()), Path.cwd())
+        return [ConfiguredServer(name_api(entry), "file", Path(target), entry)]
     file, mark, name = target.rpartition("#")
     if mark and not Path(target).exists():
         return [files.find_server(Path(file).expanduser(), name)]
@@ -421,7 +428,33 @@ def find_servers(target: str) -> list[ConfiguredServer]:
     if is_python_file(target) or files.is_operations_file(path):
         command, *words = served_command(target)
         return [ConfiguredServer(path.stem, "file", path, {"command": command, "args": words})]
+    document = files.read_document(path)
+    if path.suffix == ".toml" and isinstance(document, dict) and "mcp_servers" not in document:
+        return _gateway_servers(path)
     return files.read_servers(path)
+
+
+def _gateway_servers(path: Path) -> list[ConfiguredServer]:
+    """Returns the servers of our own TOML."""
+    from deltamcp.gateway.config import read_gateway_file  # imported late, so that other verbs start faster
+
+    found = read_gateway_file(path)
+    servers = [
+        ConfiguredServer(one.name, "gateway", path, one.entry, None, one.filled) for one in found.config.upstreams
+    ]
+    return servers + [ConfiguredServer(one.name, "gateway", path, {}, one.reason) for one in found.skipped]
+
+
+def is_api_document(word: str) -> bool:
+    """Whether a word is the file or the address of an OpenAPI document, as far as its name and first members say."""
+    suffix = Path(urlsplit(word).path if "://" in word else word).suffix.lower()
+    if "://" in word or suffix in (".yaml", ".yml"):
+        return suffix in (".json", ".yaml", ".yml")
+    path = Path(word).expanduser()
+    if suffix != ".json" or not path.is_file():
+        return False
+    document = files.read_document(path)
+    return isinstance(document, dict) and ("openapi" in document or "swagger" in document)
 
 
 def name_target(target: Sequence[str]) -> str:

@@ -30,7 +30,8 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         "config",
         nargs="?",
         metavar="CONFIG",
-        help="a file of mcpServers, FILE#NAME for one of them, or a Python file; every host's files here unless given",
+        help="a file of mcpServers, FILE#NAME for one of them, a gateway.toml, a Python file, or an OpenAPI document; "
+        "every host's files here unless given",
     )
     verb.add_argument("--project", action="store_true", help="start what this folder's own files tell of, too")
     verb.add_argument("--only", action="append", metavar="NAME", help="a server to ask; repeatable")
@@ -89,6 +90,12 @@ def _find_servers(config: str | None, project: bool) -> list[ConfiguredServer]:
     return files.find_servers(Path.home(), Path.cwd(), sys.platform, os.environ, trusted=project)
 
 
+def _gateway_words(config: str | None) -> Sequence[str]:
+    if config is None:
+        return ()
+    return ("--openapi", config) if targets.is_api_document(config) else (config,)
+
+
 def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None) -> list[ConfiguredServer]:
     names = {server.name for server in servers}
     for name in only or ():
@@ -102,10 +109,13 @@ async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
     from deltamcp.cli.verbs import login  # imported late, as what follows, so that other verbs start faster
     from deltamcp.client.client import connect
     from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
+    from deltamcp.gateway.api_server import ApiServer, is_api, name_api
+    from deltamcp.gateway.connections import cache_folder
 
     auth = OAuth(asks_user=False)
+    target = ApiServer(name_api(entry), entry, cache_folder()) if is_api(entry) else entry
     client = connect(
-        entry, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds, auth=auth
+        target, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds, auth=auth
     )
     try:
         async with client:
@@ -125,7 +135,7 @@ async def _audit_with_progress(
         progress_bar.set_label(waiting_label(waiting))
 
     with ProgressBar(waiting_label(waiting), len(waiting)) as progress_bar:
-        return await audit(servers, ask, args.timeout, show_answer, args.model, args.config)
+        return await audit(servers, ask, args.timeout, show_answer, args.model, _gateway_words(args.config))
 
 
 def _print_report(report: AuditReport) -> None:

@@ -4,6 +4,7 @@ import argparse
 import functools
 import logging
 import os
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from deltamcp.cli.terminal import targets
 from deltamcp.cli.terminal.output import suggest
 from deltamcp.client.target import is_python_file, served_command
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.api_server import make_entry
+from deltamcp.gateway.api_server import make_entry, name_api
 from deltamcp.gateway.config import (
     DEFAULT_RESULTS,
     GatewayConfig,
@@ -33,7 +34,7 @@ from deltamcp.gateway.config import (
     read_gateway_file,
     read_gateway_server,
 )
-from deltamcp.gateway.item_names import name_address, name_command, name_document
+from deltamcp.gateway.item_names import name_address, name_command
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.entry_approvals import EntryApprovals, log_line
 from deltamcp.hosts import files
@@ -115,7 +116,7 @@ class ApiOptions(Struct, frozen=True):
             given["base_url"] = self.base_url
         expander = VariableExpander(Machine.detect(), Path.cwd())
         entry = make_entry(given, expander, Path.cwd())
-        name = name_address(entry["openapi"]) if "://" in entry["openapi"] else name_document(entry["openapi"])
+        name = name_api(entry)
         found = _wrap(name, entry, expander.filled)
         if problem := expander.missing_text or entry_fault(found.config.upstreams[0]):
             raise ConfigurationError(f"{name} cannot be offered: {problem}.")
@@ -316,6 +317,8 @@ def _read_words(words: list[str], known: Mapping[str, UpstreamConfig]) -> Gatewa
     file, mark, name = word.rpartition("#")
     if mark and Path(file).expanduser().is_file():
         return read_gateway_server(Path(file).expanduser(), name, entries, known)
+    if targets.is_api_document(word) and not shutil.which(word):
+        raise ConfigurationError(f"{word} is an OpenAPI document: delta-mcp gateway --openapi {shlex.quote(word)}")
     if path.is_file() and not shutil.which(word):
         return read_gateway_file(path, entries, known)
     if path.suffix in _CONFIGURATION_SUFFIXES:
