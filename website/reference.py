@@ -15,6 +15,7 @@ from deltamcp.gateway import config, config_faults
 from deltamcp.gateway.config import ENTRY_KEYS, GatewayConfig, UpstreamConfig
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
+from deltamcp.sources.openapi.settings import ApiSettings
 from deltamcp.transports.metrics import METRICS
 from deltamcp.version import VERSION
 from website.python_reference import cell, field_documents, first_paragraph
@@ -91,6 +92,9 @@ def gateway_page() -> str:
                 "As in an entry of an `mcpServers` file, in `[servers.NAME]`.",
                 "| key | value |\n|---|---|\n"
                 + "\n".join(f"| `{key}` | {_kind(type_)} |" for key, type_ in ENTRY_KEYS.items()),
+                "## How an API is reached",
+                "In `[servers.NAME]` with `openapi`, a file or an address.",
+                _keys(config.field_types(ApiSettings, frozenset()), ApiSettings),
                 "## `results`",
                 "A table of these keys; those of a server come before those of the gateway.",
                 _keys(config.field_types(ResultPolicy, frozenset()), ResultPolicy),

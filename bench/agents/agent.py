@@ -1,5 +1,6 @@
 """An agent that follows a script: it writes the requests of a model, with or without a mistake, and reads replies."""
 
+import copy
 import json
 import re
 from typing import Any, Literal, TypedDict
@@ -8,6 +9,7 @@ from mcp.client.client import Client
 
 from bench.agents.setting import DOWN
 from bench.agents.transcript import Transcript, names_in_fields
+from deltamcp import apply_delta
 from deltamcp.client.reply import Reply
 from deltamcp.results.budget import DEFAULT_MAX_TOKENS
 from deltamcp.results.queries import query as queries
@@ -20,7 +22,11 @@ Mistake = Literal["name", "bare", "wide", "root", "pattern"]
 with a wrong root or wrong names; a pattern that is escaped wrongly."""
 MISTAKES: tuple[Mistake, ...] = ("name", "bare", "wide", "root", "pattern")
 _NEXT = re.compile(r"^\[.*\boffset=(\d+)", re.MULTILINE)
-_HANDLE = re.compile(r"^\[(R\w+): ", re.MULTILINE)
+_HANDLE = re.compile(
+    r"^\[(?:handle )?(\w{5,})[:.] |^\[handle (\w+)\.\]|^Changed since \w+, now (\w+):$|^Executed now: .* as (\w+)$",
+    re.MULTILINE,
+)
+_SAME, _CHANGED = "Executed now: same ", "Changed since "
 
 
 class Query(TypedDict, total=False):
@@ -33,11 +39,25 @@ class Query(TypedDict, total=False):
 class Answer:
     """A reply as an agent reads it: what it says, what it shows and the handle in its note."""
 
-    def __init__(self, raw: dict[str, Any]) -> None:
+    def __init__(self, raw: dict[str, Any], last: "Answer | None" = None) -> None:
+        """`last` is the answer whose handle the agent named, so that the reply may say only what changed since."""
         self._reply = Reply(raw)
+        self._last = last
         self.text = "\n".join(self._reply.texts)
         found = _HANDLE.search(self.text)
-        self.handle = found[1] if found else None
+        self.handle: str | None = next(filter(None, found.groups()), None) if found else None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether it says that nothing changed."""
+        return self.text.startswith(_SAME)
+
+    @property
+    def changes(self) -> str | None:
+        """What changed, where it says only that; nothing if nothing did."""
+        if self.is_same:
+            return ""
+        return self._reply.text.partition("\n")[2] if self.text.startswith(_CHANGED) else None
 
     def read_off(self, query: Query) -> "Answer":
         """Return what a reader finds in a reply that shows all, who makes no mistake in it."""
@@ -53,7 +73,12 @@ class Answer:
 
     @property
     def value(self) -> Any:
-        """What is shown: a value, of which a table is one way to write it, or a text."""
+        """What is shown, or known from the last answer and the changes: a value, which may be a table, or a text."""
+        if self.changes is not None:
+            assert self._last is not None, "the agent named what it had"
+            lengths = self._reply.delta_meta.get("lengths", [None])
+            changes = self._reply.text[: lengths[0]].partition("\n")[2]
+            return self._last.value if self.is_same else apply_delta(copy.deepcopy(self._last.value), changes)
         value = self._reply.value
         try:
             return json.loads(value) if isinstance(value, str) else value
@@ -64,10 +89,14 @@ class Answer:
 class Agent:
     """Makes requests through the tools that the gateway lists, and keeps what was said."""
 
-    def __init__(self, client: Client, transcript: Transcript, mistake: Mistake | None = None) -> None:
+    def __init__(
+        self, client: Client, transcript: Transcript, mistake: Mistake | None = None, names_results: bool = True
+    ) -> None:
+        """`names_results` is whether it names the result that it has, where it makes a call again."""
         self._client = client
         self.transcript = transcript
         self._mistake = mistake
+        self.names_results = names_results
         self.made_mistake = False
 
     async def discover(self, *queries: str) -> Answer:
@@ -99,6 +128,13 @@ class Agent:
                 await self._execute(operation, params or {}, (wrong or {}).get(self._mistake, {})), query
             )
         return await self._execute(operation, params or {}, query or {})
+
+    async def run_again(
+        self, last: Answer, operation: str, params: dict[str, Any] | None = None, query: Query | None = None
+    ) -> Answer:
+        """Make a call again, whose last answer the agent has."""
+        self._check_query(query or {})
+        return await self._execute(operation, params or {}, query or {}, last if self.names_results else None)
 
     async def ask(self, answer: Answer, query: Query, wrong: dict[Mistake, Query] | None = None) -> Answer:
         """Ask a query of a result; an agent that makes a mistake asks one of the `wrong` queries first.
@@ -138,18 +174,21 @@ class Agent:
         self.made_mistake = True
         return True
 
-    async def _execute(self, operation: str, params: dict[str, Any], query: Query) -> Answer:
+    async def _execute(
+        self, operation: str, params: dict[str, Any], query: Query, last: Answer | None = None
+    ) -> Answer:
         self.transcript.check_told(re.findall(r"\w+", operation))
         self.transcript.check_told(params)
-        arguments = {"operation": operation, **({"params": params} if params else {}), **query}
-        return await self._request("execute", arguments)
+        since = {} if last is None or last.handle is None else {"since": last.handle}
+        arguments = {"operation": operation, **({"params": params} if params else {}), **query, **since}
+        return await self._request("execute", arguments, last)
 
     def _check_query(self, query: Query) -> None:
         self.transcript.check_told(names_in_fields(query.get("fields", "")))
 
-    async def _request(self, tool: str, arguments: dict[str, Any]) -> Answer:
+    async def _request(self, tool: str, arguments: dict[str, Any], last: Answer | None = None) -> Answer:
         found = await self._client.call_tool(tool, arguments)
-        answer = Answer(found.model_dump(by_alias=True, exclude_none=True))
+        answer = Answer(found.model_dump(by_alias=True, exclude_none=True), last)
         shown = "\n".join(getattr(block, "text", "") for block in found.content)
         self.transcript.add(tool, arguments, shown)
         return answer
@@ -164,7 +203,9 @@ class PlainAgent(Agent):
     async def discover(self, *queries: str) -> Answer:
         return Answer({"content": [{"type": "text", "text": f"{DOWN}: not running"}]})
 
-    async def _execute(self, operation: str, params: dict[str, Any], query: Query) -> Answer:
+    async def _execute(
+        self, operation: str, params: dict[str, Any], query: Query, last: Answer | None = None
+    ) -> Answer:
         answer = await self._request(operation.replace(".", "_"), params)
         return answer.read_off(query) if query else answer
 

@@ -1,9 +1,10 @@
 """Runs tasks through one gateway: scripts as they are, and each with one mistake."""
 
 import contextlib
+import functools
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from mcp_types import Tool
 
 from bench.agents.agent import MISTAKES, Agent, Mistake, PlainAgent
 from bench.agents.setting import FIRST_OPERATIONS, REAL, Setting
-from bench.agents.tasks import TASKS, Task
+from bench.agents.tasks import REPEATING_TASKS, TASKS, Task
 from bench.agents.transcript import Exchange, Transcript
 from deltamcp import tokens
 from deltamcp.wire import jsonrpc
@@ -95,6 +96,25 @@ async def run_tasks(corpus: Path, preview_above: int | None = None) -> Report:
     return Report(sum(_definition_cost(tool) for tool in definitions), runs)
 
 
+async def run_repeating_tasks(corpus: Path) -> list[tuple[Run, Run]]:
+    """Work on every task that makes a call again, by an agent that names what it has, and by one that does not."""
+    with _setting(corpus) as setting:
+        async with _gateway(setting, None) as client:
+            definitions = [
+                tool.model_dump(by_alias=True, exclude_none=True) for tool in (await client.list_tools()).tools
+            ]
+            await _wait_until_listed(client)
+            pairs = []
+            for task in REPEATING_TASKS:
+                naming = await _run(task, None, setting, client, definitions)
+                silent = await _run(
+                    task, None, setting, client, definitions, functools.partial(Agent, names_results=False)
+                )
+                assert naming is not None and silent is not None, "neither makes a mistake"
+                pairs.append((naming, silent))
+    return pairs
+
+
 async def run_plain_tasks(corpus: Path) -> Report:
     """Work on every task with the tools themselves: all of them listed, and their results whole."""
     with _setting(corpus) as setting:
@@ -129,7 +149,7 @@ async def _run(
     setting: Setting,
     client: Client,
     definitions: list[dict[str, Any]],
-    kind: type[Agent] = Agent,
+    kind: Callable[[Client, Transcript, Mistake | None], Agent] = Agent,
 ) -> Run | None:
     """Returns what came of a task; None if its script has no place for the mistake."""
     setting.reset()

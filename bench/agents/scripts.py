@@ -317,14 +317,49 @@ async def find_what_is_down(agent: Agent) -> Any:
 
 async def compare_two_looks(agent: Agent) -> Any:
     await agent.discover("Hacker News submissions of a domain")
-    looks = [
-        await agent.run(
-            "feeds.list_submissions",
-            {"domain": "simonwillison.net"},
-            {"fields": "[].[id,points]"},
-            {"root": {"fields": "hits[].[id,points]"}},
-        )
-        for _ in range(2)
-    ]
-    before, after = (dict(look.value) for look in looks)
+    call = ("feeds.list_submissions", {"domain": "simonwillison.net"})
+    query: Query = {"fields": "[].[id,points]"}
+    first = await agent.run(*call, query, {"root": {"fields": "hits[].[id,points]"}})
+    before, after = dict(first.value), dict((await agent.run_again(first, *call, query)).value)
     return sorted(name for name in after if after[name] != before.get(name))
+
+
+async def watch_tickets(agent: Agent) -> Any:
+    await agent.discover("list project tickets")
+    call = ("feeds.list_tickets", {"project": "PROJ"})
+    query: Query = {} if agent.names_results else {"fields": "[].[id,status]"}
+    last = await agent.run(*call, query)
+    changed = []
+    rows = [] if agent.names_results else await agent.read_rows(last, query)
+    for _ in range(LOOKS - 1):
+        last = await agent.run_again(last, *call, query)
+        if agent.names_results:
+            found = re.findall(r"^ ?(\d+) (?:.*, )?status=(.+)$", last.changes or "", re.MULTILINE)
+            changed.append({int(name): status for name, status in found})
+        else:
+            before, rows = dict(rows), await agent.read_rows(last, query)
+            changed.append({name: status for name, status in rows if before.get(name, status) != status})
+    return changed
+
+
+async def watch_fires(agent: Agent) -> Any:
+    await agent.discover("wildfires now")
+    query: Query = {"fields": "AllYearIncidents[].{IncidentId:IncidentId,UpdatedDate:UpdatedDate}"}
+    last = await agent.run("feeds.get_fire_incidents", None, query)
+    changed = []
+    rows = [] if agent.names_results else await agent.read_rows(last, query)
+    for _ in range(LOOKS - 1):
+        last = await agent.run_again(last, "feeds.get_fire_incidents", None, query)
+        if agent.names_results:
+            found = re.findall(r"^(?:\[IncidentId\])? ?(\d+) UpdatedDate=", last.changes or "", re.MULTILINE)
+            changed.append(sorted(map(int, found)))
+        else:
+            before = {row["IncidentId"]: row["UpdatedDate"] for row in rows}
+            rows = await agent.read_rows(last, query)
+            after = {row["IncidentId"]: row["UpdatedDate"] for row in rows}
+            changed.append(sorted(name for name in after if before.get(name, after[name]) != after[name]))
+    return changed
+
+
+LOOKS = 4
+"""How often an agent looks at what it watches."""

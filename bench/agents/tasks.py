@@ -1,5 +1,6 @@
 """The tasks: what an agent is asked, how it works, and the answer computed from the data."""
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -158,8 +159,35 @@ def _changed_submissions(setting: Setting) -> Any:
     return sorted(name for name in after if after[name] != before.get(name))
 
 
+def _changed_statuses(setting: Setting) -> Any:
+    looks = [
+        {row["id"]: row["status"] for row in setting.seen("rows400_nested", ago)}
+        for ago in reversed(range(scripts.LOOKS))
+    ]
+    return [
+        {name: after[name] for name in after if before.get(name, after[name]) != after[name]}
+        for before, after in itertools.pairwise(looks)
+    ]
+
+
+def _changed_fires(setting: Setting) -> Any:
+    looks = [
+        {row["IncidentId"]: row["UpdatedDate"] for row in setting.seen("calfire_incidents", ago)["AllYearIncidents"]}
+        for ago in reversed(range(scripts.LOOKS))
+    ]
+    return [
+        sorted(name for name in after if before.get(name, after[name]) != after[name])
+        for before, after in itertools.pairwise(looks)
+    ]
+
+
 _PYPI = "releases packagetype bdist_wheel sdist size filename"
 _ISSUE = "number labels name comments user login"
+
+_TWO_LOOKS = Task(
+    "Which submissions from simonwillison.net to Hacker News, by id, change their points between two looks?",
+    *(scripts.compare_two_looks, _changed_submissions, "id points"),
+)
 
 TASKS = (
     Task(
@@ -246,8 +274,19 @@ TASKS = (
     ),
     Task("How many lines of the file ssh.log say Invalid user?", scripts.count_in_file, _invalid_users),
     Task("Which of the servers is not there?", scripts.find_what_is_down, lambda setting: DOWN),
+    _TWO_LOOKS,
+)
+
+REPEATING_TASKS = (
+    _TWO_LOOKS,
     Task(
-        "Which submissions from simonwillison.net to Hacker News, by id, change their points between two looks?",
-        *(scripts.compare_two_looks, _changed_submissions, "id points"),
+        "Look at the tickets of PROJ four times. Which, by id, have another status than at the look before, and which?",
+        *(scripts.watch_tickets, _changed_statuses, "id status"),
+    ),
+    Task(
+        "Look at California's wildfires of this year four times. Which, by IncidentId, have another UpdatedDate than "
+        "at the look before?",
+        *(scripts.watch_fires, _changed_fires, "AllYearIncidents"),
     ),
 )
+"""The tasks that make a call again."""

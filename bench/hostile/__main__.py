@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import machine
-from bench.hostile import client_attacks, measurement, search, searched_server, stdio_attacks
+from bench.hostile import client_attacks, dashboard_attacks, measurement, search, searched_server, stdio_attacks
 from bench.hostile.attacks import ATTACKS
 from bench.hostile.client_attacks import CLIENT_ATTACKS
+from bench.hostile.dashboard_attacks import DASHBOARD_ATTACKS
 from bench.hostile.rule import ATTEMPTS, MAX_GROWTH_MB, MAX_WAIT_MS, Measured
 from bench.hostile.stdio_attacks import STDIO_ATTACKS
 from bench.hostile.stores import SkippedError
@@ -41,6 +42,10 @@ def plan() -> list[Planned]:
         *(
             Planned("client", one.name, one.title, one.for_peers, partial(client_attacks.measure, one))
             for one in CLIENT_ATTACKS
+        ),
+        *(
+            Planned("dashboard", one.name, one.title, False, partial(dashboard_attacks.measure, one))
+            for one in DASHBOARD_ATTACKS
         ),
     ]
 

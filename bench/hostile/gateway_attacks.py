@@ -21,6 +21,8 @@ _IDLE_CPU_SECONDS = 0.3
 """What a gateway that has nothing to do but to answer others takes in a second, at most."""
 START_SECONDS = 3.0
 """After so long a gateway has compared the first lists, for which it loads tables."""
+HOSTILE_NAME = b"evilkey"
+"""What is in every hostile name of a result."""
 _LIST_SECONDS = 8.0
 """How long others are watched while a list arrives; the gateway compares lists every two seconds."""
 
@@ -69,6 +71,17 @@ def _call_large(server: AttackedServer, _: Prepared) -> Answered:
     caller = attacker(server)
     reply = caller.call("execute", {"operation": "evil.x", "params": {}})
     return Answered(reply.sentence, stored_mb=12.0 if b'"handle"' in reply.body else 0.0)
+
+
+def _call_for_keys(server: AttackedServer, _: Prepared) -> Answered:
+    """Calls a tool of the hostile server whose results have hostile names, and asks what it returns."""
+    caller = attacker(server)
+    replies = [caller.call("execute", {"operation": "evil.x", "params": {}}) for _ in range(3)]
+    asked = {"get_schema": {"operation": ["evil.x"]}, "discover": {"query": ["x"]}}
+    told = b"".join(caller.call(tool, arguments).body for tool, arguments in asked.items())
+    broken = "what the tool returns is told with its names" if HOSTILE_NAME in told else ""
+    broken = broken or ("the tool is not told of" if b"evil.x" not in told else "")
+    return Answered(replies[-1].sentence, broken, stored_mb=3.0)
 
 
 # Subscriptions
@@ -154,4 +167,10 @@ GATEWAY_ATTACKS: tuple[Attack, ...] = (
     ),
     _upstream_attack("large-result", "gateway: a result of 12 MB of text", _call_large, result_mb=12),
     _upstream_attack("large-rows", "gateway: a result of 12 MB of rows", _call_large, result_mb=12, rows=True),
+    _upstream_attack("million-names", "gateway: results with a million names", _call_for_keys, keys="million"),
+    _upstream_attack("many-names", "gateway: results with 30,000 names", _call_for_keys, keys="many"),
+    _upstream_attack(
+        "control-names", "gateway: results whose names have control characters", _call_for_keys, keys="control"
+    ),
+    _upstream_attack("sentences", "gateway: results whose names are sentences", _call_for_keys, keys="sentences"),
 )

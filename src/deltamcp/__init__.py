@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from deltamcp import server
 from deltamcp.auth.authenticator import HostAuth
 from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.observers import CallObserver, ObservedCall
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
     from deltamcp.client.pending_call import PendingCall
     from deltamcp.client.reply import Reply
     from deltamcp.deltas.delta import apply_delta
+    from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
+    from deltamcp.gateway.gateway import Gateway
     from deltamcp.results.encode import decode as decode_result
     from deltamcp.sources.openapi.settings import ApiSettings, ClientCredentials
 
@@ -101,6 +104,8 @@ __all__ = [
     "EmbeddedResource",
     "ErrorInfo",
     "FunctionCall",
+    "Gateway",
+    "GatewayConfig",
     "HostAuth",
     "Icon",
     "Image",
@@ -139,6 +144,7 @@ __all__ = [
     "ToolResult",
     "UnauthorizedError",
     "UnreachableError",
+    "UpstreamConfig",
     "apply_delta",
     "connect",
     "count_tokens",
@@ -154,6 +160,8 @@ _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
         "CallSpans": ("deltamcp.calls.call_spans", "CallSpans"),
         "ClientCredentials": ("deltamcp.sources.openapi.settings", "ClientCredentials"),
         "DeltaClient": ("deltamcp.client.client", "DeltaClient"),
+        "Gateway": ("deltamcp.gateway.gateway", "Gateway"),
+        "GatewayConfig": ("deltamcp.gateway.config", "GatewayConfig"),
         "Introspection": ("deltamcp.auth.introspection", "Introspection"),
         "OpenAccess": ("deltamcp.auth.authenticator", "OpenAccess"),
         "PresenceOnly": ("deltamcp.auth.authenticator", "PresenceOnly"),
@@ -162,12 +170,22 @@ _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
         "Reply": ("deltamcp.client.reply", "Reply"),
         "ResourceServer": ("deltamcp.auth.resource_server", "ResourceServer"),
         "StaticTokens": ("deltamcp.auth.static_tokens", "StaticTokens"),
+        "UpstreamConfig": ("deltamcp.gateway.config", "UpstreamConfig"),
         "apply_delta": ("deltamcp.deltas.delta", "apply_delta"),
         "connect": ("deltamcp.client.client", "connect"),
         "decode_result": ("deltamcp.results.encode", "decode"),
     }
 )
 """What most servers do without, so that their start need not wait 30 ms for the import."""
+
+
+def _server_of_client(client: "DeltaClient", prefix: str) -> DeltaServer:
+    from deltamcp.gateway.mounted_client import server_of_client
+
+    return server_of_client(client, prefix)
+
+
+server.server_of_client = _server_of_client  # a gateway is above a server, and yet one can be mounted in it
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,8 @@
 """`Context`: a function's access to its request and its client. A function gets one by a parameter of that type."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from collections.abc import Coroutine, Hashable, Mapping
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 from typing_extensions import deprecated
@@ -20,8 +20,10 @@ from deltamcp.values import (
     BlobResource,
     Era,
     InputRequest,
+    Kind,
     LogLevel,
     Principal,
+    PromptResult,
     RequestId,
     ResultShape,
     Terms,
@@ -140,8 +142,20 @@ class Elicited(Struct, frozen=True):
         return self.action == "accept"
 
 
-ReadResource: TypeAlias = Callable[[str], Awaitable[list[TextResource | BlobResource]]]
-"""Reads the resource at a URI for the caller of a request."""
+class OwnServer(Protocol):
+    """What a function may ask of the server that it is registered at, as the caller of the request may."""
+
+    async def read_resource(self, uri: str) -> list[TextResource | BlobResource]:
+        """Returns the contents of a resource, as `Context.read_resource` does."""
+        ...
+
+    def list_items(self, kind: Kind) -> list[dict[str, JSON]]:
+        """Returns the definitions of the items of a kind."""
+        ...
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> PromptResult:
+        """Returns the messages of a prompt, as `Context.get_prompt` does."""
+        ...
 
 
 class RequestProgress(Struct):
@@ -170,7 +184,7 @@ class Context:
         "_channel",
         "_deadline",
         "_loop",
-        "_read",
+        "_own_server",
         "_session",
         "_shared",
         "attempt",
@@ -193,7 +207,7 @@ class Context:
         session: SessionContext,
         shared: RequestProgress,
         state: ConversationState,
-        read: ReadResource,
+        own_server: OwnServer,
         promise_id: str | None = None,
         attempt: int = 1,
         memo: JSON = None,
@@ -217,14 +231,11 @@ class Context:
         self.state: ConversationState = state
         """What the server's functions keep of the conversation that the request belongs to: a small mapping, in the
         store. Its methods raise `NoConversationError` where the request names none."""
-        self._read = read
+        self._own_server = own_server
         self._loop = asyncio.get_running_loop()
 
-    def in_server(self, lifespan: Any, outer_uri: Callable[[str], str] | None) -> "Context":
-        """Returns the context of the same request for functions of a mounted server, with its own lifespan and URIs."""
-        if lifespan is self.lifespan and outer_uri is None:
-            return self
-        read = self._read
+    def in_server(self, lifespan: Any, own_server: OwnServer) -> "Context":
+        """Returns the context of the same request for functions of a mounted server, with its lifespan and names."""
         return Context(
             self.terms,
             self._channel,
@@ -235,7 +246,7 @@ class Context:
             self._session,
             self._shared,
             self.state,
-            read if outer_uri is None else lambda uri: read(outer_uri(uri)),
+            own_server,
             self.promise_id,
             self.attempt,
             self.memo,
@@ -359,7 +370,27 @@ class Context:
             ResourceNotFoundError: there is none at this URI, or the caller may not see it.
             ToolError: it cannot be read.
         """
-        return await self._read(uri)
+        return await self._own_server.read_resource(uri)
+
+    async def list_resources(self) -> list[dict[str, JSON]]:
+        """Returns the definitions of this server's resources that the caller may see, as `resources/list` has them."""
+        return self._own_server.list_items(Kind.RESOURCES)
+
+    async def list_resource_templates(self) -> list[dict[str, JSON]]:
+        """Returns the definitions of this server's resource templates that the caller may see."""
+        return self._own_server.list_items(Kind.TEMPLATES)
+
+    async def list_prompts(self) -> list[dict[str, JSON]]:
+        """Returns the definitions of this server's prompts that the caller may see, as `prompts/list` has them."""
+        return self._own_server.list_items(Kind.PROMPTS)
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> PromptResult:
+        """Fills in a prompt of this server, as the caller may, and returns its messages.
+
+        Raises:
+            ToolError: there is no such prompt, or it cannot be filled in with these arguments.
+        """
+        return await self._own_server.get_prompt(name, arguments or {})
 
     async def detach(self) -> None:
         """Closes the client's stream before a long wait, and the client reconnects for the result.

@@ -16,7 +16,7 @@ from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.rate_limits import RateLimits, warn_of_unknown_tools
 from deltamcp.calls.server_items import ServerItems, warn_of_cut_summaries
-from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.catalog import Catalog, Mount
 from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts
 from deltamcp.catalog.items.operation import Operation, ToolOptions
 from deltamcp.catalog.items.prompt import Completer, Prompt, PromptOptions
@@ -26,6 +26,7 @@ from deltamcp.catalog.schema.json_schema import normalize_draft
 from deltamcp.catalog.visibility import Visibility, VisibilityRule
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
+from deltamcp.item_tools import item_tools
 from deltamcp.limits import Limits
 from deltamcp.promises.runner import DEFAULT_CONCURRENCY, PromiseRunner
 from deltamcp.results.policy import ResultPolicy
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from deltamcp.catalog.search.fusion import Embedder
+    from deltamcp.client.client import DeltaClient
     from deltamcp.sources.openapi.api import Api
     from deltamcp.sources.openapi.service import ApiService
     from deltamcp.sources.openapi.settings import ApiSettings
@@ -54,6 +56,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger: logging.Logger = logging.getLogger("deltamcp")
+
+server_of_client: "Callable[[DeltaClient, str], DeltaServer] | None" = None
+"""Returns a server with what the server of a client has, for `mount`; the package sets it, from the layers above."""
 
 Lifespan = Callable[["DeltaServer"], contextlib.AbstractAsyncContextManager[Any]]
 
@@ -90,6 +95,7 @@ class DeltaServer:
         rate_limits: RateLimits | None = None,
         promise_concurrency: int = DEFAULT_CONCURRENCY,
         conversation: Literal["process"] | None = None,
+        as_tools: bool = False,
     ) -> None:
         """
         Args:
@@ -130,6 +136,8 @@ class DeltaServer:
             conversation: "process" if every process that connects has one conversation, so that the server may send
                 changes unasked. By default it does so only where a client names its conversation, because most hosts
                 share a connection among several.
+            as_tools: Whether tools reach resources and prompts, for hosts that know only tools: `list_resources` and
+                `read_resource` once there is a resource, `list_prompts` and `get_prompt` once there is a prompt.
         """
         info: dict[str, JSON] = {"name": name, "version": version}
         for key, value in (("title", title), ("websiteUrl", website_url), ("icons", icons)):
@@ -152,7 +160,7 @@ class DeltaServer:
         computations = Computations(limits.work_steps)
         search = OperationSearch(catalog, embedder, embedder_weight, computations)
         self._catalog, self._limits, self._hooks = catalog, limits, hooks
-        self.items: ServerItems = ServerItems(catalog, hooks, hub, results, strict)
+        self.items: ServerItems = ServerItems(catalog, hooks, hub, results, strict, item_tools if as_tools else None)
         """What the server offers, for servers that it is mounted in and programs that make items themselves."""
         self._make_engine = functools.partial(
             Engine, catalog, info, instructions, limits, hooks, hub, search, computations, cache_seconds, conversation
@@ -276,6 +284,8 @@ class DeltaServer:
         self,
         document: "str | os.PathLike[str] | bytes | Mapping[str, JSON] | Api",
         settings: "ApiSettings | None" = None,
+        *,
+        environment: Mapping[str, str] = os.environ,
     ) -> "Api":
         """Registers the operations of an HTTP API as tools, from its OpenAPI document.
 
@@ -284,15 +294,16 @@ class DeltaServer:
         Args:
             document: A file, an `http` address, the document as JSON or YAML, or as values; or an `Api` of these.
             settings: Where the API is, which operations are offered, and with what credentials.
+            environment: The values of `${NAME}` in the settings.
 
         Raises:
             ConfigurationError: the document cannot be read, its API's address is not known, or a name is taken.
         """
         from deltamcp.sources.openapi.operation_maker import make_operations, open_api  # most servers need none
 
-        api = open_api(document, settings, os.environ)
-        service, operations = make_operations(api, os.environ, self._limits)
-        self._replace_operations([], operations)
+        api = open_api(document, settings, environment)
+        service, operations = make_operations(api, environment, self._limits)
+        self.items.replace_operations([], operations)
         self._services.append(service)
         return api
 
@@ -413,7 +424,7 @@ class DeltaServer:
 
         return register
 
-    def mount(self, other: "DeltaServer", prefix: str = "") -> None:
+    def mount(self, other: "DeltaServer | DeltaClient", prefix: str = "") -> None:
         """Offers everything that another server offers, also what it registers later.
 
         With a prefix, the tool `search` becomes `prefix_search` with the id `prefix.search`, the prompt `ask` becomes
@@ -422,12 +433,26 @@ class DeltaServer:
         server's, its observers are notified, and its result policy comes before this server's. Everything else is this
         server's: store, limits, disclosure, instructions.
 
+        A client stands for its server, elsewhere: `server.mount(connect("https://tools.example/mcp"), "tools")`. This
+        server connects to it when it runs, and again after a loss, and offers what it lists then. Its resources keep
+        their URIs, which its results mention. What it asks and reports reaches the caller of this server. Nobody
+        reviews its definitions: a `Gateway` does.
+
         Raises:
-            ConfigurationError: a name is taken, the servers would contain each other, or this server runs already.
+            ConfigurationError: a name is taken, the servers would contain each other, this server runs already, or the
+                client has options that only its own program can use.
         """
-        if not isinstance(other, DeltaServer):
-            raise ConfigurationError(f'mount(other, "prefix") takes a DeltaServer first, not {type(other).__name__}.')
-        self.items.mount(other.items, prefix)
+        if isinstance(other, DeltaServer):
+            self.items.mount(other.items, prefix)
+            return
+        from deltamcp.client.client import DeltaClient  # most servers mount none
+
+        if not isinstance(other, DeltaClient) or server_of_client is None:
+            raise ConfigurationError(
+                f'mount(other, "prefix") takes a DeltaServer or connect(...) first, not {type(other).__name__}.'
+            )
+        Mount(prefix)
+        self.items.mount(server_of_client(other, prefix).items, "")
 
     def remove_tool(self, name: str) -> None:
         """Removes a tool by its name."""

@@ -5,13 +5,14 @@ import asyncio
 import pytest
 
 from bench.agents.agent import MISTAKES
-from bench.agents.harness import Report, missing_servers, run_tasks
+from bench.agents.harness import Report, missing_servers, run_repeating_tasks, run_tasks
 from bench.agents.tasks import TASKS
 from bench.agents.transcript import Transcript, UntoldWordError, names_in_fields
 
 pytestmark = pytest.mark.interop
 
-AVERAGE_TOKENS, MOST_TOKENS, MISTAKE_TOKENS = 450, 1_500, 500
+AVERAGE_TOKENS, MOST_TOKENS, MISTAKE_TOKENS = 400, 1_500, 500
+REPEATED_SHARE = 0.2
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,17 @@ def test_a_task_costs_few_tokens(report: Report) -> None:
 def test_a_mistake_costs_no_more_than_a_preview(report: Report) -> None:
     extra = {(run.task.name, run.mistake): report.extra(run) for run in report.mistaken}
     assert max(extra.values()) <= MISTAKE_TOKENS, extra
+
+
+def test_tasks_that_make_a_call_again_cost_a_fifth_for_who_names_what_it_has(shared) -> None:
+    if missing := missing_servers():
+        pytest.skip(f"not installed: run `python -m tests.interop.install {' '.join(missing)}`")
+    pairs = asyncio.run(run_repeating_tasks(shared / "corpus"))
+    assert all(run.is_right for pair in pairs for run in pair), [
+        (run.given, run.right) for pair in pairs for run in pair
+    ]
+    naming, silent = (sum(pair[at].tokens for pair in pairs) for at in (0, 1))
+    assert naming <= REPEATED_SHARE * silent, [(run.task.name, run.tokens) for pair in pairs for run in pair]
 
 
 def test_an_agent_knows_only_what_it_was_told() -> None:

@@ -26,6 +26,7 @@ from bench.hostile import (
 )
 from bench.hostile.attacks import ATTACKS
 from bench.hostile.client_attacks import CLIENT_ATTACKS
+from bench.hostile.dashboard_attacks import DASHBOARD_ATTACKS
 from bench.hostile.endpoints import Endpoint
 from bench.hostile.hostile_server import doubling_schema
 from bench.hostile.rule import Measured
@@ -128,6 +129,7 @@ def test_attacks_have_names_of_their_own():
         [one.name for group in ATTACKS.values() for one in group]
         + [one.name for one in STDIO_ATTACKS]
         + [one.name for one in CLIENT_ATTACKS]
+        + [one.name for one in DASHBOARD_ATTACKS]
     )
     assert len(names) == len(set(names))
 
@@ -322,7 +324,8 @@ def test_groups_and_names_choose_attacks():
     planned = hostile.plan()
     everything = hostile.choose(argparse.ArgumentParser(), argparse.Namespace(only=None, group=None), planned)
     assert everything == planned
-    assert {one.group for one in everything} == {"http", "lite", "many", "grpc", "gateway", "stdio", "client"}
+    groups = {"http", "lite", "many", "grpc", "gateway", "stdio", "client", "dashboard"}
+    assert {one.group for one in everything} == groups
     parser, chosen = argparse.ArgumentParser(), argparse.Namespace(only="body", group="stdio,client")
     found = {one.name for one in hostile.choose(parser, chosen, planned)}
     expected = {"body", *(one.name for one in STDIO_ATTACKS), *(one.name for one in CLIENT_ATTACKS)}

@@ -43,9 +43,9 @@ async def many(entry: dict[str, Any]) -> ServerAnswer:
 
 
 def audited(
-    *servers: ConfiguredServer, look=many, seconds: float = 5, model: str | float = "o200k", file: str | None = None
+    *servers: ConfiguredServer, look=many, seconds: float = 5, model: str | float = "o200k", words: tuple[str, ...] = ()
 ) -> AuditReport:
-    return asyncio.run(server_audit.audit(servers, look, seconds, model=model, file=file))
+    return asyncio.run(server_audit.audit(servers, look, seconds, model=model, words=words))
 
 
 # Counting
@@ -148,7 +148,7 @@ def test_the_next_steps_name_the_most_expensive_server_and_the_command():
 
 
 def test_a_named_file_is_served_and_every_host_is_installed():
-    assert audited(found("a", "VS Code"), file="my mcp.json").next_steps == [
+    assert audited(found("a", "VS Code"), words=("my mcp.json",)).next_steps == [
         "Serve them through the gateway: delta-mcp gateway 'my mcp.json'"
     ]
     hosts = audited(found("a", "VS Code"), found("b", "Claude Code"), found("c", "Claude Code")).next_steps[1:]

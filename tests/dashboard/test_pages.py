@@ -4,11 +4,12 @@ import json
 from html.parser import HTMLParser
 from urllib.parse import quote
 
+import httpx2
 import pytest
 
 from deltamcp.dashboard.web.markup import element, escape
 from tests.support.conditions import wait_until
-from tests.support.dashboard_pages import DashboardPages
+from tests.support.dashboard_pages import DashboardPages, served_pages
 from tests.support.dashboard_scene import book_upstream, dashboard_scene
 from tests.support.listing_upstream import ListingUpstream, tool
 
@@ -229,3 +230,25 @@ async def test_a_call_is_tried_with_arguments_that_are_no_json_and_with_right_on
     assert "no JSON object, line 1" in wrong.text and "[1" in wrong.text
     right = await browser.post(url(scene, "model/call"), {**fields, "arguments": '{"title": "Emma"}'})
     assert "The reply, as the model gets it" in right.text and "tokens without the gateway" in right.text
+
+
+async def test_a_call_that_comes_before_the_page_listens_is_told_of(tmp_path):
+    async with dashboard_scene(tmp_path, book_upstream(tmp_path).config()) as scene, served_pages(scene.api) as pages:
+        async with httpx2.AsyncClient(base_url=pages.origin, follow_redirects=True) as browser:
+            await browser.get(pages.login)
+            page = (await browser.get(url(scene, "calls"))).text
+            events = Elements(page).tags[[tag for tag, _ in Elements(page).tags].index("body")][1]["data-events"]
+            await scene.client.call("query", operation="books.find_book", params={})
+            async with browser.stream("GET", events) as stream:
+                async for line in stream.aiter_lines():
+                    if "find_book" in line:
+                        break
+
+
+async def test_forms_have_a_size_and_nobody_who_is_not_let_in_has_one_read(scene):
+    pages = DashboardPages(scene.api, may_write=True)
+    stranger, mine = pages.browser(), await pages.logged_in()
+    large = {"name": "books.find_book", "arguments": "a" * 200_000}
+    assert (await stranger.post(url(scene, "model/call"), large)).status_code == 401
+    assert (await mine.post(url(scene, "model/call"), large)).status_code == 413
+    assert (await stranger.post("/login", {"code": "a" * 20_000})).status_code == 413

@@ -4,6 +4,7 @@ import argparse
 import re
 
 from deltamcp.cli.verbs import gateway, serve
+from deltamcp.gateway.api_server import api_keys
 from deltamcp.gateway.config import ENTRY_KEYS, GatewayConfig, UpstreamConfig
 from deltamcp.transports.options import HttpServerOptions
 from tests.support.paths import ROOT
@@ -35,7 +36,7 @@ def test_every_option_of_the_gateway_is_in_the_docs():
 
 def test_every_key_of_a_gateways_file_is_in_its_page():
     page = (ROOT / "docs" / "gateway.md").read_text()
-    keys = {*GatewayConfig.__struct_fields__, *UpstreamConfig.__struct_fields__, *ENTRY_KEYS}
+    keys = {*GatewayConfig.__struct_fields__, *UpstreamConfig.__struct_fields__, *ENTRY_KEYS, *api_keys()}
     keys = keys - {"upstreams", "entry", "filled"} | {"servers", "defaults", "include"}
     assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
 

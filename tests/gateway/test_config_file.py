@@ -198,7 +198,7 @@ def test_every_fault_is_told_with_its_line(tmp_path):
         "  line 11: servers.my server.idle_seconds must be a number above 0 or false.",
         "  line 12: servers.my server.alow is no key; did you mean allow?",
         "  line 13: servers.my server.args must be a list of texts.",
-        "  line 15: servers.empty needs a command or a url, or the name of a server of an included file.",
+        "  line 15: servers.empty needs a command, a url or an openapi document, or to be named in an included file.",
     ]
 
 
@@ -207,7 +207,7 @@ def test_every_fault_is_told_with_its_line(tmp_path):
     [
         ("servers = 3", "line 1: servers must be a table."),
         ("[servers]\na = 3", "line 2: servers.a must be a table."),
-        ("zzz = 3", "line 1: zzz is no key; there are conversation, defaults, destructive,"),
+        ("zzz = 3", "line 1: zzz is no key; there are as_tools, conversation, defaults, destructive,"),
         ("[defaults]\ncommand = 'x'", "line 2: defaults.command is no key; "),
         ("name = ", "is not TOML: "),
         (

@@ -55,7 +55,7 @@ FAULTS = {
         "line 4: servers.a.comand is no key; did you mean command",
     ),
     "a value": ("\nwait_seconds = 'long'\n[servers.a]\ncommand = 'x'\n", "line 2: wait_seconds must be a number"),
-    "an entry": ("[servers.a]\nread_only = true\n", "line 1: servers.a needs a command or a url"),
+    "an entry": ("[servers.a]\nread_only = true\n", "line 1: servers.a needs a command, a url or"),
     "an address": ("\n\n[servers.a]\nurl = 'ftp://x'\n", "line 3: servers.a is wrong: ftp://"),
     "a login": ("[servers.a]\ncommand = 'x'\nauth = 'oauth'\n", 'line 1: servers.a is wrong: auth = "oauth"'),
     "an include": ("\n\ninclude = 'nothing.json'\n", "line 3: include is wrong: There is no file"),

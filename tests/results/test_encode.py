@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.results.encode import as_table, decode, encode, table_legend
-from deltamcp.results.tables.table_writer import write_item_table, write_object_table, write_table
+from deltamcp.results.encode import decode, encode, table_legend
+from deltamcp.results.tables.table_writer import as_table, write_item_table, write_object_table, write_table
 from deltamcp.tokens import count
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError, unlimited_work

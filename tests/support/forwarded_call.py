@@ -1,16 +1,17 @@
 """Requests that an upstream performs for a caller, without a server in front."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from deltamcp.context import Context, RequestProgress
 from deltamcp.conversation_state import ConversationState, StateStore
-from deltamcp.errors import ResourceNotFoundError
+from deltamcp.errors import ResourceNotFoundError, ToolError
 from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import Deadline
 from deltamcp.runtime.seal import Seal, SessionContext
 from deltamcp.stores.store import open_store
 from deltamcp.upstreams.upstream import Upstream
-from deltamcp.values import LOCAL, Caller, Era, Principal, Terms
+from deltamcp.values import LOCAL, Caller, Era, Kind, Principal, Terms
 from tests.support.engine_calls import SilentChannel
 
 
@@ -35,12 +36,21 @@ def _context(terms: Terms, channel: Any, answers: dict[str, Any], **options: Any
     states = StateStore(open_store("memory://", Limits()), "test", Limits())
     state = ConversationState(states, None, terms.caller.account)
     return Context(
-        terms, channel, 1, answers, None, Deadline(60), session, RequestProgress(), state, _read_nothing, **options
+        terms, channel, 1, answers, None, Deadline(60), session, RequestProgress(), state, NoServer(), **options
     )
 
 
-async def _read_nothing(uri: str) -> Any:
-    raise ResourceNotFoundError(uri)
+class NoServer:
+    """Has nothing to ask of it."""
+
+    async def read_resource(self, uri: str) -> Any:
+        raise ResourceNotFoundError(uri)
+
+    def list_items(self, kind: Kind) -> list[dict[str, Any]]:
+        return []
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> Any:
+        raise ToolError(name)
 
 
 async def call(

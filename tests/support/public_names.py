@@ -15,6 +15,7 @@ import deltamcp
 import deltamcp.middleware
 from deltamcp.cli.main import VERBS, make_parser
 from deltamcp.client.options import ClientOptions
+from deltamcp.gateway.api_server import api_keys
 from deltamcp.gateway.config import ENTRY_KEYS, GatewayConfig, UpstreamConfig
 from deltamcp.transports.metrics import METRICS
 from deltamcp.transports.options import GrpcOptions, HttpServerOptions, McpLiteOptions
@@ -34,6 +35,7 @@ def public_names() -> dict[str, Any]:
         "commands": dict(_commands(make_parser(VERBS), "delta-mcp")),
         "keys": {
             "servers of a gateway": sorted({*UpstreamConfig.__struct_fields__, *ENTRY_KEYS}),
+            "APIs": sorted(api_keys()),
             "gateway": sorted(GatewayConfig.__struct_fields__),
             "HTTP": sorted(HttpServerOptions.__annotations__),
             "MCP-lite": sorted(McpLiteOptions.__annotations__),

@@ -33,13 +33,12 @@ class Capabilities:
 
     def completes(self, principal: Principal) -> bool:
         """Whether arguments of prompts or templates may be completed."""
-        catalog = self._catalog.of(principal)
-        return bool(catalog.completions) or catalog.declares_completions
+        return self._catalog.of(principal).completes
 
     def offers(self, kind: Kind, principal: Principal) -> bool:
         """Whether the server has items of a kind, or may get some while it runs."""
         catalog = self._catalog.of(principal)
-        if kind in catalog.declared_kinds:
+        if kind in catalog.kinds:
             return True
         if kind is Kind.TOOLS:
             # The author of an empty server is assumed to register tools later.

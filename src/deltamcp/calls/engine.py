@@ -25,7 +25,7 @@ from deltamcp.calls.observers import CallLog, CallObserver, DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.rate_limits import RateBuckets, RateLimits
 from deltamcp.calls.request_context import RequestContext, RequestState
-from deltamcp.calls.resources import Prompts, Resources
+from deltamcp.calls.resources import FunctionRequest, Prompts, Resources
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.items.operation import Operation
@@ -178,6 +178,7 @@ class Engine:
         self._lists = Lists(self.capabilities, changes, search, computations, disclosure_observers, self._await_start)
         self._resources = Resources(self.capabilities, runner, continuation, changes, computations, cache_seconds)
         self._prompts = Prompts(self.capabilities, self._lists, runner)
+        runner.own_server = functools.partial(FunctionRequest, self._resources, self._prompts)
 
     @functools.cached_property
     def replica(self) -> Replica | None:
@@ -354,7 +355,7 @@ class Engine:
     async def _await_start(self, name: str, request: RequestContext) -> bool:
         """Waits for the server that an unknown operation would be of, if that is starting; then renews the view."""
         principal = request.terms.caller.principal
-        if self.catalog.await_start is None or not await self.catalog.await_start(name, principal):
+        if not await self.catalog.wait_for_start(name, principal):
             return False
         if self.catalog.prepare is not None:
             await self.catalog.prepare(principal)

@@ -7,13 +7,14 @@ import inspect
 import logging
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability, remote_failure
 from deltamcp.calls.middleware import (
     Item,
     Middleware,
     MiddlewareStep,
+    Origin,
     ServerHooks,
     mount_chain,
     run_steps,
@@ -26,7 +27,7 @@ from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.registration import source_line
 from deltamcp.catalog.items.resource import Resource
 from deltamcp.catalog.schema.arguments import InvalidArgumentsError
-from deltamcp.context import Context, InputPending, MissingCapabilityError, RequestProgress
+from deltamcp.context import Context, InputPending, MissingCapabilityError, OwnServer, RequestProgress
 from deltamcp.conversation_state import ConversationState, StateStore, conversation_digest
 from deltamcp.errors import Fault, InputDeclinedError, RemoteError, ToolError
 from deltamcp.limits import Limits
@@ -34,15 +35,21 @@ from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.runtime.quota import Quota
 from deltamcp.runtime.seal import Seal, SessionContext
 from deltamcp.runtime.threads import Threads
-from deltamcp.values import JSON, SESSION_CONTEXT_KEY, BlobResource, Failure, Inputs, Outcome, TextResource
+from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Failure, Inputs, Outcome
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 
 
-ReadForFunction: TypeAlias = Callable[
-    [RequestContext, Mapping[str, JSON], Deadline, str], Awaitable[list[TextResource | BlobResource]]
-]
-"""Reads a resource for a function, within its request; the last argument is the URI."""
+class OwnServerOfCall(OwnServer, Protocol):
+    """What a function of a call may ask of its own server."""
+
+    def in_mounted(self, origin: Origin) -> "OwnServerOfCall":
+        """Returns the same for a function of a mounted server, whose items this server has from that one."""
+        ...
+
+
+AskOwnServer: TypeAlias = Callable[[RequestContext, Mapping[str, JSON], Deadline], OwnServerOfCall]
+"""Returns what a function may ask of its server, within its request."""
 
 
 class DependencyValues:
@@ -154,8 +161,8 @@ class FunctionRunner:
         """
         self._hooks = hooks
         self._states = states
-        self.read_resource: ReadForFunction | None = None
-        """Reads a resource for a function; `Resources` sets it, as it runs the functions of resources here."""
+        self.own_server: AskOwnServer | None = None
+        """The engine sets it, as what it returns runs functions here."""
         self._session_seal = session_seal
         self._threads = Threads(limits.threads)
         self._closing_threads = Threads(limits.threads)
@@ -201,10 +208,12 @@ class FunctionRunner:
         consent: Middleware | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Runs a function as `run_call` does, within a call whose deadline has been started."""
-        context = self._context(request, answers, deadline)
+        context, own_server = self._context(request, answers, deadline)
         steps: list[MiddlewareStep] = []
         for origin in mount_chain(item, self._hooks):
-            context = context.in_server(origin.hooks.lifespan.state, origin.outer_uri)
+            if origin.outer_uri is not None:
+                own_server = own_server.in_mounted(origin)
+                context = context.in_server(origin.hooks.lifespan.state, own_server)
             steps += [MiddlewareStep(one, _call_name(origin.item), context) for one in origin.hooks.middleware]
         if consent is not None:
             steps.append(MiddlewareStep(consent, _call_name(item), context))
@@ -228,21 +237,25 @@ class FunctionRunner:
         context: Context | None = None
         shape = item.function_shape
         if shape.context_name is not None or shape.dependencies or shape.is_generator:
-            context = self._context(request, answers, deadline)
-            if item.origin is not None:
-                for origin in mount_chain(item, self._hooks):
-                    context = context.in_server(origin.hooks.lifespan.state, origin.outer_uri)
+            context, own_server = self._context(request, answers, deadline)
+            for origin in mount_chain(item, self._hooks) if item.origin is not None else ():
+                if origin.outer_uri is not None:
+                    own_server = own_server.in_mounted(origin)
+                    context = context.in_server(origin.hooks.lifespan.state, own_server)
         return run_with_hook(self._call(item, arguments, request, context), deadline)
 
-    def _context(self, request: RequestContext, answers: Mapping[str, JSON], deadline: Deadline) -> Context:
+    def _context(
+        self, request: RequestContext, answers: Mapping[str, JSON], deadline: Deadline
+    ) -> tuple[Context, OwnServerOfCall]:
         state = self._hooks.lifespan.state
         promise, terms = request.promise, request.terms
         if request.session is None:
             request.session = SessionContext(self._session_seal, terms.caller, terms.meta.get(SESSION_CONTEXT_KEY))
             request.shared = RequestProgress()
-        assert request.shared is not None and self.read_resource is not None, "they are set together"
+        assert request.shared is not None and self.own_server is not None, "they are set before"
         conversation = conversation_digest(terms.caller) if promise is None else promise.conversation
-        return Context(
+        own_server = self.own_server(request, answers, deadline)
+        context = Context(
             terms,
             request.channel,
             request.request_id,
@@ -252,11 +265,12 @@ class FunctionRunner:
             request.session,
             request.shared,
             ConversationState(self._states, conversation, terms.caller.account),
-            functools.partial(self.read_resource, request, answers, deadline),
+            own_server,
             promise_id=None if promise is None else promise.id,
             attempt=1 if promise is None else promise.attempt,
             memo=request.memo,
         )
+        return context, own_server
 
     async def _call(
         self, item: Item, arguments: dict[str, Any], request: RequestContext, context: Context | None

@@ -1,6 +1,6 @@
 """Answers to `resources/read` and `prompts/get`, and completions of their arguments."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -9,6 +9,7 @@ from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.failures import log_failure, missing_scopes, refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
+from deltamcp.calls.middleware import Origin, mount_chain
 from deltamcp.calls.request_context import RequestContext, accept_since
 from deltamcp.catalog import discovery
 from deltamcp.catalog.items.prompt import Prompt
@@ -28,16 +29,25 @@ from deltamcp.values import (
     JSON,
     NO_INPUTS,
     Answer,
+    Audio,
     BlobResource,
     Complete,
     Completion,
+    Content,
     Contents,
+    EmbeddedResource,
     Failure,
     GetPrompt,
+    Image,
     Kind,
     Outcome,
+    PromptMessage,
+    PromptResult,
     RawResult,
     ReadResource,
+    ResourceLink,
+    Role,
+    Text,
     TextResource,
 )
 from deltamcp.wire import jsonrpc
@@ -77,11 +87,45 @@ def _parse_contents(result: Mapping[str, JSON], uri: str) -> list[TextResource |
     """
     try:
         sent = msgspec.convert(result.get("contents"), list[dict[str, Any]])
-        return [
-            msgspec.convert(one, BlobResource) if "blob" in one else msgspec.convert(one, TextResource) for one in sent
-        ]
+        return [_parse_resource(one) for one in sent]
     except msgspec.ValidationError:
         raise ToolError(f"{uri[:200]} cannot be read: its server sent no contents.") from None
+
+
+def _parse_messages(result: Mapping[str, JSON], prompt: str) -> PromptResult:
+    """Returns the messages that another server sent.
+
+    Raises:
+        ToolError: they are none.
+    """
+    try:
+        sent = msgspec.convert(result.get("messages"), list[_SentMessage])
+        return PromptResult([PromptMessage(one.role, _parse_content(one.content)) for one in sent])
+    except msgspec.ValidationError:
+        raise ToolError(f"{prompt[:200]} cannot be filled in: its server sent no messages.") from None
+
+
+def _parse_content(block: dict[str, Any]) -> Content:
+    """
+    Raises:
+        msgspec.ValidationError: it is no content.
+    """
+    if block.get("type") != "resource":
+        return msgspec.convert(block, Text | Image | Audio | ResourceLink)
+    return EmbeddedResource(_parse_resource(msgspec.convert(block.get("resource"), dict[str, Any])))
+
+
+def _parse_resource(sent: dict[str, Any]) -> TextResource | BlobResource:
+    """
+    Raises:
+        msgspec.ValidationError: it has no contents.
+    """
+    return msgspec.convert(sent, BlobResource) if "blob" in sent else msgspec.convert(sent, TextResource)
+
+
+class _SentMessage(msgspec.Struct):
+    role: Role
+    content: dict[str, Any]
 
 
 class Resources:
@@ -102,7 +146,6 @@ class Resources:
         self._changes = changes
         self._computations = computations
         self._ttl_ms = int(cache_seconds * 1000)
-        runner.read_resource = self.read_for_function
 
     async def read(self, ask: ReadResource, request: RequestContext) -> Outcome:
         """Reads the resource at a URI; a caller that sends the root of its last read gets the changes since then."""
@@ -258,6 +301,28 @@ class Prompts:
         key = ["prompts/get", ask.name, ask.arguments]
         return await self._runner.perform(f"The prompt {ask.name}", key, ask.inputs, request, fill)
 
+    async def get_for_function(
+        self,
+        prompt: Prompt,
+        arguments: Mapping[str, str],
+        request: RequestContext,
+        answers: Mapping[str, JSON],
+        deadline: Deadline,
+    ) -> PromptResult:
+        """Returns the messages of a prompt, for a function that serves a request of the same caller.
+
+        Raises:
+            ToolError: it cannot be filled in with these arguments.
+        """
+        try:
+            bound = prompt.bind(arguments)
+        except InvalidArgumentsError as error:
+            raise ToolError(f"Invalid arguments for {prompt.name}. {error}") from None
+        value = await self._runner.run_within(prompt, arguments, bound, request, answers, deadline)
+        if not isinstance(value, RawResult):
+            return content.prompt_result(value, prompt.list_item.get("description"))
+        return _parse_messages(value.fields, prompt.name)
+
     async def complete(self, ask: Complete, request: RequestContext) -> Outcome:
         if not self._capabilities.completes(request.terms.caller.principal):
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no completions.")
@@ -276,3 +341,61 @@ class Prompts:
             return Answer(value if isinstance(value, RawResult) else content.completion(value))
 
         return await self._runner.perform(f"The completion of {ask.argument}", [], NO_INPUTS, request, suggest)
+
+
+class FunctionRequest:
+    """What a function of a call may ask of its own server: `OwnServerOfCall`, over the request of its caller."""
+
+    __slots__ = ("_answers", "_deadline", "_origins", "_prompts", "_request", "_resources")
+
+    def __init__(
+        self,
+        resources: Resources,
+        prompts: Prompts,
+        request: RequestContext,
+        answers: Mapping[str, JSON],
+        deadline: Deadline,
+        origins: tuple[Origin, ...] = (),
+    ) -> None:
+        """`origins` are those of the function's item, from the server of the request to the function's own."""
+        self._resources, self._prompts = resources, prompts
+        self._request, self._answers, self._deadline = request, answers, deadline
+        self._origins = origins
+
+    def in_mounted(self, origin: Origin) -> "FunctionRequest":
+        origins = (*self._origins, origin)
+        return FunctionRequest(self._resources, self._prompts, self._request, self._answers, self._deadline, origins)
+
+    async def read_resource(self, uri: str) -> list[TextResource | BlobResource]:
+        for origin in reversed(self._origins):
+            if origin.outer_uri is not None:
+                uri = origin.outer_uri(uri)
+        return await self._resources.read_for_function(self._request, self._answers, self._deadline, uri)
+
+    def list_items(self, kind: Kind) -> list[dict[str, JSON]]:
+        return [own.list_item for _, own in self._own_items(kind)]
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> PromptResult:
+        for prompt, own in self._own_items(Kind.PROMPTS):
+            if isinstance(prompt, Prompt) and own.list_item["name"] == name:
+                return await self._prompts.get_for_function(
+                    prompt, arguments, self._request, self._answers, self._deadline
+                )
+        raise ToolError(f"There is no prompt {name[:200]!r}.")
+
+    def _own_items(self, kind: Kind) -> Iterator[tuple[Prompt | Resource, Prompt | Resource]]:
+        """Yields the items that the caller sees and that are of the function's server: as they are here and there."""
+        view = self._request.view
+        items: Mapping[Kind, Mapping[str, Prompt | Resource]] = {
+            Kind.PROMPTS: view.prompts,
+            Kind.RESOURCES: view.resources,
+            Kind.TEMPLATES: view.templates,
+        }
+        for item in items[kind].values():
+            if not self._origins:
+                yield item, item
+                continue
+            hooks = self._origins[-1].hooks
+            for origin in mount_chain(item, hooks):
+                if origin.item is not item and origin.hooks is hooks and isinstance(origin.item, Prompt | Resource):
+                    yield item, origin.item

@@ -5,8 +5,8 @@ import functools
 import importlib.util
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from deltamcp.calls.middleware import Origin, ServerHooks, mount_chain
 from deltamcp.catalog.catalog import Catalog, Mount
@@ -29,6 +29,10 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 
 CompletionKey = tuple[str, str, str]
 """`"prompt"` or `"template"`, its name, and the argument."""
+
+
+ItemTools: TypeAlias = Callable[[Kind, Mapping[str, object]], Iterable[Operation]]
+"""Makes the tools that reach items of a kind, as far as their names are free."""
 
 
 class _MountPoint(NamedTuple):
@@ -65,13 +69,21 @@ class ServerItems:
     """The operations, resources, prompts and completions of one server, its own and those of mounted servers."""
 
     def __init__(
-        self, catalog: Catalog, hooks: ServerHooks, hub: ChangeHub, results: ResultPolicy | None, strict: bool
+        self,
+        catalog: Catalog,
+        hooks: ServerHooks,
+        hub: ChangeHub,
+        results: ResultPolicy | None,
+        strict: bool,
+        item_tools: ItemTools | None,
     ) -> None:
         """
         Args:
             results: The server's result policy.
             strict: Whether to refuse an operation whose summary is too long.
+            item_tools: Makes tools that reach resources and prompts, if the server is to have them.
         """
+        self._item_tools = item_tools
         self._catalog = catalog
         self._hooks = hooks
         self._hub = hub
@@ -96,6 +108,9 @@ class ServerItems:
         except ConfigurationError:
             self.remove(kind, _item_name(item))
             raise
+        if self._item_tools is not None:
+            for operation in self._item_tools(kind, self._catalog.operations):
+                self.add(operation)
 
     def remove(self, kind: Kind, name: str) -> None:
         """Removes an item by its name or URI.
@@ -201,7 +216,9 @@ class ServerItems:
         if self._mount_points:
             return functools.partial(self._replace, old, new, surface)
         version = self._catalog.version
-        drafted = _DraftedItems(self._catalog.draft(), self._hooks, self._hub, self._results, self._strict)
+        drafted = _DraftedItems(
+            self._catalog.draft(), self._hooks, self._hub, self._results, self._strict, self._item_tools
+        )
         drafted._replace(old, new, surface)
 
         def change() -> None:
@@ -290,6 +307,18 @@ class ServerItems:
         for key, completer in self._catalog.completions.items():
             self._mount_completer(mount_point, key, completer)
         self._mount_points.append(mount_point)
+        mount_point.items.ask_mounted(self._catalog, self._hub, mount_point.mount, self._found)
+
+    def ask_mounted(
+        self, catalog: Catalog, hub: ChangeHub, mount: Mount, found: Callable[[Mount, Resource], Resource]
+    ) -> None:
+        """Asks a mounted server about what it has beside its items, and tells it what clients watch."""
+        self._catalog.add_mounted(catalog, mount, functools.partial(found, mount))
+        self._hub.add_mounted(hub, mount.inner_uri)
+
+    @property
+    def is_mounted(self) -> bool:
+        return bool(self._mount_points)
 
     def servers(self) -> "Iterator[ServerItems]":
         """Returns this server's items and those of the servers that are mounted in it, at any depth."""
@@ -313,6 +342,12 @@ class ServerItems:
         mounted = mount.item(item, self._results)
         mounted.origin = Origin(item, self._hooks, mount.uri)
         return mounted
+
+    def _found(self, mount: Mount, resource: Resource) -> Resource:
+        """Returns a resource that is not listed, and was found by its own URI, as one of a server around this."""
+        placed = copy.copy(resource)
+        placed.origin = Origin(resource, self._hooks, mount.uri)
+        return placed
 
     def _mount_completer(self, mount_point: _MountPoint, key: CompletionKey, completer: Completer) -> None:
         mounted = copy.copy(completer)

@@ -293,7 +293,6 @@ class ToolCalls:
         delivery = self._deliveries[terms.result_shape]
         started = time.monotonic()
         try:
-            policy = policy_for_call(operation, request.view, terms, override)
             sent_arguments = ask.arguments
             if promise is None and reference.has_reference(sent_arguments):
                 sent_arguments = await self._continuation.resolve_references(
@@ -301,11 +300,13 @@ class ToolCalls:
                 )
                 sent_arguments = reference.join_lines(sent_arguments, ask.arguments, operation.tool["inputSchema"])
             whole_arguments = sent_arguments
+            policy = policy_for_call(operation, request.view, terms, override)
             if policy is not None:
                 if override is None:
                     sent_arguments, policy = take_query(operation, policy, sent_arguments)
                 sent_arguments, policy = take_since_argument(operation, policy, sent_arguments)
-                await self._changes.accept_since(policy.since, terms.caller)
+                if policy.since is not None:
+                    await self._changes.accept_since(policy.since, terms.caller)
             sent_arguments, page = delivery.read_page(operation, sent_arguments, policy)
             undeclared = operation.undeclared_arguments(sent_arguments)
             arguments = operation.bind(sent_arguments)

@@ -5,14 +5,14 @@ import functools
 import types
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from deltamcp.catalog.directory import NO_NOTICES, ServerNotices
 from deltamcp.catalog.disclosure import Disclosure, uri_scheme
 from deltamcp.catalog.items.operation import Operation, is_dotted_path, is_id_segment
 from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.registration import source_line
-from deltamcp.catalog.items.resource import Resource
+from deltamcp.catalog.items.resource import Resource, split_scheme
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool, offered_meta_tools
 from deltamcp.catalog.view import SharedItems, View, WithheldOperations
@@ -32,6 +32,16 @@ _CHANGED_BY_ITEMS = {
 T = TypeVar("T", bound=Operation | Resource | Prompt)
 _MAX_VIEWS = 64
 """The number of cached views; there is one for each set of scopes in use."""
+
+
+class _MountedCatalog(NamedTuple):
+    """The catalog of a mounted server, and how what it finds is placed here."""
+
+    catalog: "Catalog"
+    mount: "Mount"
+    place: Callable[[Resource], Resource]
+
+
 _ViewKey = tuple[frozenset[str], frozenset[str], bool, Hashable]
 
 
@@ -108,6 +118,7 @@ class Catalog:
         """The lines that summarize what was registered at some time, as `Directory` keeps them."""
         self.version: int = 0
         """Increases with every change."""
+        self._mounted: list[_MountedCatalog] = []
         self._promises = -1, False
         """Whether an operation may answer with a promise, in a version of the catalog."""
 
@@ -121,6 +132,67 @@ class Catalog:
         """Has the catalog ask about what servers behind this one have beside its items; see the attributes."""
         self.find_mentioned, self.find_unlisted = find_mentioned, find_unlisted
         self.notices, self.await_start = notices, await_start
+
+    def add_mounted(self, catalog: "Catalog", mount: "Mount", place: Callable[[Resource], Resource]) -> None:
+        """Asks the catalog of a mounted server about what servers behind that one have beside their items.
+
+        Args:
+            place: Returns a resource of that server as one of this server.
+        """
+        self._mounted.append(_MountedCatalog(catalog, mount, place))
+
+    def mentioned_resource(self, uri: str, principal: Principal) -> Resource | None:
+        """Returns the resource that `find_mentioned` finds, here or in a mounted server."""
+        found = self.find_mentioned(uri, principal)
+        for catalog, mount, place in () if found is not None else self._mounted:
+            # What a server behind this one mentions in a result has its own URI there, without any prefix.
+            for inner in dict.fromkeys((mount.inner_uri(uri), uri)):
+                mentioned = None if inner is None else catalog.mentioned_resource(inner, principal)
+                if mentioned is not None:
+                    return place(mentioned)
+        return found
+
+    def absence(self, name: str) -> str:
+        """Returns why something of this name or id is not offered, here or by a mounted server; empty if for nothing
+        that is known."""
+        found = self.absences.get(name) or self.absences.get(name.replace("/", ".")) or "" if self.absences else ""
+        for catalog, mount, _ in () if found else self._mounted:
+            inner = mount.inner_name(name)
+            found = found or ("" if inner is None else catalog.absence(inner))
+        return found
+
+    def server_notices(self, principal: Principal) -> ServerNotices:
+        """Returns what `notices` returns, with the notices of mounted servers."""
+        own = self.notices(principal)
+        if not self._mounted:
+            return own
+        texts = own.texts
+        for catalog, mount, _ in self._mounted:
+            mounted = catalog.server_notices(principal)
+            texts |= {mount.category(category): text for category, text in mounted.texts.items()}
+        return ServerNotices(texts)
+
+    async def wait_for_start(self, operation: str, principal: Principal) -> bool:
+        """Waits as `await_start` does, also for servers behind a mounted one; returns whether one may know it now."""
+        if self.await_start is not None and await self.await_start(operation, principal):
+            return True
+        for catalog, mount, _ in self._mounted:
+            name = mount.inner_name(operation)
+            if name is not None and await catalog.wait_for_start(name, principal):
+                return True
+        return False
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of lists that it has even while they are empty, with those of mounted servers."""
+        return self.declared_kinds.union(*(one.catalog.kinds for one in self._mounted))
+
+    @property
+    def completes(self) -> bool:
+        """Whether arguments may be completed, also by items of mounted servers themselves."""
+        return (
+            bool(self.completions) or self.declares_completions or any(one.catalog.completes for one in self._mounted)
+        )
 
     def tell_principals_apart(
         self, own: "Callable[[Principal], Catalog]", prepare: Callable[[Principal], Awaitable[None]]
@@ -356,11 +428,11 @@ class Catalog:
             resources,
             _select(self.templates, shows),
             _select(self.prompts, shows),
-            self.absences,
+            self.absence,
             self.completions,
-            lambda uri, principal: self.find_mentioned(uri, principal),
+            self.mentioned_resource,
             lambda uri, principal: self.find_unlisted(uri, principal),
-            lambda principal: self.notices(principal),
+            self.server_notices,
             frozenset() if shows is None else self.resources.keys() - resources.keys(),
         )
         return View(
@@ -455,9 +527,26 @@ class Mount:
         """Returns a URI with the prefix as the first segment after the scheme, which may have a meaning of its own."""
         if not self._prefix:
             return uri
-        separator = "://" if "://" in uri else ":"
-        scheme, _, rest = uri.partition(separator)
-        return f"{scheme}{separator}{self._prefix}/{rest}"
+        scheme, rest = split_scheme(uri)
+        return f"{scheme}{self._prefix}/{rest}"
+
+    def inner_uri(self, uri: str) -> str | None:
+        """Returns the URI that the mounted server has for one of here; None if it has none."""
+        if not self._prefix:
+            return uri
+        scheme, rest = split_scheme(uri)
+        return scheme + rest.removeprefix(f"{self._prefix}/") if rest.startswith(f"{self._prefix}/") else None
+
+    def inner_name(self, name: str) -> str | None:
+        """Returns the name or id that the mounted server has for one of here; None if it has none."""
+        if not self._prefix:
+            return name
+        ends = tuple(f"{self._prefix}{end}" for end in "_./")
+        return name[len(self._prefix) + 1 :] if name.startswith(ends) else None
+
+    def category(self, category: str) -> str:
+        """Returns where a category of the mounted server is here."""
+        return f"{self._prefix}.{category}" if self._prefix else category
 
     def item(self, item: T, policy: ResultPolicy | None) -> T:
         """Returns the item with its name in the other server; `policy` is the mounted server's result policy."""

@@ -355,11 +355,11 @@ class ServerNotices:
         """Returns the category of the server that an unknown operation would be of; empty if it can be of any."""
         if self._is_only_server:
             return next(iter(self._texts), "")
-        folded = name.strip().casefold()
+        folded = _flat_name(name.strip())
         found = [
             category
             for category in self._texts
-            if folded == category.casefold() or folded.startswith(tuple(f"{category.casefold()}{end}" for end in "./_"))
+            if folded == _flat_name(category) or folded.startswith(f"{_flat_name(category)}_")
         ]
         return max(found, key=len, default="")
 
@@ -372,6 +372,11 @@ class ServerNotices:
         """Returns the categories of servers that a query names."""
         words = f" {_plain(query)} "
         return {category for category in self._texts if any(f" {name} " in words for name in _spellings(category))}
+
+
+def _flat_name(name: str) -> str:
+    """Returns a name or an id in one spelling: that of names of tools, whose words are joined by `_`."""
+    return name.casefold().replace(".", "_").replace("/", "_")
 
 
 NO_NOTICES = ServerNotices({})

@@ -160,7 +160,7 @@ class SharedItems(msgspec.Struct, frozen=True):
     resources: Mapping[str, Resource]
     templates: Mapping[str, Resource]
     prompts: Mapping[str, Prompt]
-    absences: Mapping[str, str] = {}
+    absence: Callable[[str], str] = lambda name: ""
     completions: Mapping[tuple[str, str, str], Completer] = {}
     find_mentioned: Callable[[str, Principal], Resource | None] = lambda uri, principal: None
     find_unlisted: Callable[[str, Principal], Resource | None] = lambda uri, principal: None
@@ -243,8 +243,7 @@ class View:
 
     def absence(self, name: str) -> str:
         """Returns why something of this name or id is not offered; empty if there is no such reason."""
-        absences = self._shared_items.absences
-        return absences.get(name) or absences.get(name.replace("/", ".")) or "" if absences else ""
+        return self._shared_items.absence(name)
 
     def notices(self, principal: Principal) -> ServerNotices:
         """Returns what a principal is told of servers behind this one that cannot be used now."""
@@ -254,6 +253,10 @@ class View:
         """Returns the word of a query that names what is wanted and that no operation has; empty if there is none."""
         index = self.index.search_index()
         return index.missing_name(query, None if len(self.operations) == len(index) else self.operations.keys())
+
+    @property
+    def resources(self) -> Mapping[str, Resource]:
+        return self._shared_items.resources
 
     @property
     def templates(self) -> Mapping[str, Resource]:

@@ -78,12 +78,22 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "audit": Verb(_GATEWAY, "audit", "what your servers cost a model now, and would behind the gateway"),
         "install": Verb(_GATEWAY, "install", "put the servers of a host, such as Cursor, behind the gateway"),
         "uninstall": Verb(_GATEWAY, "install", "undo install", "set_up_uninstall"),
+        "add": Verb(_GATEWAY, "add", "put one more server behind the gateway"),
+        "remove": Verb(
+            _GATEWAY, "add", "take a server away from the gateway", "set_up_remove", other_names=("rm", "delete")
+        ),
         "gateway": Verb(
             _GATEWAY,
             "gateway",
             "run the gateway; --check tries every server behind it",
             runs_author_code=True,
             other_names=("proxy", "doctor"),
+        ),
+        "openapi": Verb(
+            _GATEWAY,
+            "openapi",
+            "what an OpenAPI document offers, costs, and has wrong",
+            other_names=("swagger", "api"),
         ),
         "approve": Verb(_GATEWAY, "approve", "what changed in those servers, to be approved or rejected"),
         "dashboard": Verb(_GATEWAY, "dashboard", "your gateways that run, in a browser", other_names=("ui",)),

@@ -102,6 +102,16 @@ class DeltaClient:
         self._connector.on_reconnect = self._reset_after_reconnect
         self._connector.on_end = self._receive_end
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where its server is, as the target says."""
+        return self._endpoint
+
+    @property
+    def options(self) -> ClientOptions:
+        """The options that it was made with."""
+        return self._options
+
     def _link_factories(self) -> list[Callable[[], ClientLink]]:
         endpoint, limits = self._endpoint, message_limits(self._max_bytes)
         match endpoint:

@@ -1,11 +1,14 @@
 """Parses targets: a server in this process, a URL, a command line, a file, or an entry of an `mcpServers` file."""
 
+import contextlib
+import functools
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import SplitResult, urlsplit
@@ -33,7 +36,30 @@ class ServerLike(Protocol):
     def engine(self) -> "Engine": ...
 
 
-Target: TypeAlias = "ServerLike | str | Sequence[str] | Mapping[str, JSON]"
+@runtime_checkable
+class UnmadeServer(Protocol):
+    """A server for this process that is made anew for each connection, such as that of a document which may change."""
+
+    @property
+    def label(self) -> str:
+        """The server's name in error messages."""
+        ...
+
+    @property
+    def requests(self) -> JSON:
+        """Where the server that was made last sends requests, and with what; None if it sends none."""
+        ...
+
+    def make(self) -> "AbstractAsyncContextManager[Engine]":
+        """Makes the server, and ends it.
+
+        Raises:
+            ConfigurationError: it cannot be made.
+        """
+        ...
+
+
+Target: TypeAlias = "ServerLike | UnmadeServer | str | Sequence[str] | Mapping[str, JSON]"
 
 _LITE_SCHEME = "mcplite+"
 """Before http:// or https:// in the address of an MCP-lite server."""
@@ -185,9 +211,10 @@ class GrpcAddress(Struct, frozen=True):
 class InProcessServer(Struct, frozen=True):
     """A server in this process."""
 
-    engine: "Engine"
+    run: "Callable[[], AbstractAsyncContextManager[Engine]]"
+    """Opens the server for one connection."""
+    label: str = "The server"
     is_lite: bool = False
-    label = "The server"
 
     def speaking_lite(self) -> "InProcessServer":
         """Returns the same server for MCP-lite."""
@@ -197,7 +224,7 @@ class InProcessServer(Struct, frozen=True):
         from deltamcp.client.links.memory import MemoryLink
         from deltamcp.transports.stdio.server import DUPLEXES
 
-        return MemoryLink(self.engine, limits, DUPLEXES["mcp-lite" if self.is_lite else "mcp"])
+        return MemoryLink(self.run, limits, DUPLEXES["mcp-lite" if self.is_lite else "mcp"])
 
 
 Endpoint: TypeAlias = InProcessServer | Program | Address | GrpcAddress
@@ -215,12 +242,20 @@ def parse_target(target: Target) -> Endpoint:
         return parse_entry(target)
     if isinstance(target, Sequence) and target and all(isinstance(word, str) for word in target):
         return parse_words(list(target))
+    if isinstance(target, UnmadeServer):
+        return InProcessServer(target.make, target.label)
     if isinstance(target, ServerLike):
-        return InProcessServer(target.engine)
+        return InProcessServer(functools.partial(_opened, target.engine))
     raise ConfigurationError(
         "A client connects to a DeltaServer, a URL, a command line (a text or a list of words), a Python file, or an "
         f"entry of an mcpServers file, not to {target!r:.80}."
     )
+
+
+@contextlib.asynccontextmanager
+async def _opened(engine: "Engine") -> AsyncIterator["Engine"]:
+    async with engine.lifespan.running():
+        yield engine
 
 
 def parse_words(words: list[str]) -> Endpoint:

@@ -134,7 +134,7 @@ async def audit(
     seconds: float,
     on_answer: Callable[[str], None] = lambda _: None,
     model: str | float = "o200k",
-    file: str | None = None,
+    words: Sequence[str] = (),
     gateways: Sequence[ConfiguredGateway] = (),
 ) -> AuditReport:
     """Asks each server once, some concurrently, and counts the costs; reports an error of a server for that server.
@@ -143,7 +143,7 @@ async def audit(
         seconds: the timeout of each server.
         model: whose tokens to count, as in `tokens.count`.
         on_answer: called with the name of each server that has answered or failed.
-        file: the file that the user named; None for the files of all hosts.
+        words: those that name to `delta-mcp gateway` what the user named here; none for the files of all hosts.
         gateways: the gateways among the servers of the files, which are asked for what is behind them instead.
     """
     servers = list(servers)
@@ -184,7 +184,7 @@ async def audit(
             if server.skip_reason is not None
         ],
         refused=costs.refused,
-        next_steps=_next_steps(costs.together, audited, [host.host for host in hosts], file, bool(gateways)),
+        next_steps=_next_steps(costs.together, audited, [host.host for host in hosts], words, bool(gateways)),
         gateways=[_audit_gateway(one, list_servers(one.behind), audit_servers(one.behind), model) for one in gateways],
     )
 
@@ -291,7 +291,7 @@ def uncounted_sentences(report: AuditReport) -> list[str]:
 
 
 def _next_steps(
-    together: Cost, servers: list[AuditedServer], hosts: list[str], file: str | None, has_gateway: bool
+    together: Cost, servers: list[AuditedServer], hosts: list[str], words: Sequence[str], has_gateway: bool
 ) -> list[str]:
     """Says what can be done about what the servers cost now; at last, the command that does it."""
     counted = [(server.cost.now, server) for server in servers if server.cost is not None]
@@ -306,8 +306,8 @@ def _next_steps(
         f"Switch off in your hosts what you do not use: {server.name} alone costs {largest:,} of {together.now:,} "
         f"tokens ({', '.join(server.places)})."
     )
-    if file is not None:
-        commands = [f"Serve them through the gateway: delta-mcp gateway {shlex.quote(file)}"]
+    if words:
+        commands = [f"Serve them through the gateway: delta-mcp gateway {shlex.join(words)}"]
     else:
         commands = [f"Put those of {host} behind the gateway: delta-mcp install {host_id(host)}" for host in hosts]
     return [*[most] * (len(counted) > 1), *commands]
@@ -319,9 +319,11 @@ def _place(server: ConfiguredServer) -> str:
 
 
 def _program_or_host(entry: dict[str, Any]) -> str:
-    if "url" in entry:
+    if "openapi" in entry and "://" not in entry["openapi"]:
+        return Path(entry["openapi"]).name
+    if (url := entry.get("url", entry.get("openapi"))) is not None:
         with contextlib.suppress(ValueError):
-            return urlsplit(entry["url"]).hostname or "an address"
+            return urlsplit(url).hostname or "an address"
         return "an address"
     command: str = entry["command"]
     return command.replace("\\", "/").rpartition("/")[2]

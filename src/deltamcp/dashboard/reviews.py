@@ -20,6 +20,7 @@ NOUNS = {
     "resources": "resource",
     "templates": "template",
     "instructions": "text",
+    "requests": "API",
     "entry": "entry in",
 }
 """What a definition is called, by the list that has it."""

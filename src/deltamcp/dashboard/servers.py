@@ -8,6 +8,7 @@ from deltamcp.catalog.disclosure import definition_tokens
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.dashboard.call_records import CallRecords
 from deltamcp.errors import UsageError
+from deltamcp.gateway.api_server import is_api
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.gateway_upstream import GatewayUpstream
@@ -116,7 +117,7 @@ class Servers:
         is_down = state.phase is Phase.BACKING_OFF or (state.phase is Phase.STARTING and state.failures > 0)
         return {
             "name": config.name,
-            "kind": "process" if "command" in config.entry else "url",
+            "kind": "API" if is_api(config.entry) else "process" if "command" in config.entry else "url",
             "state": state.phase.value,
             "isDown": is_down,
             "since": state.since,

@@ -86,7 +86,7 @@ class Continuation:
 
         A query is asked of the texts. `promised` is whether the output schema requires structured content.
         """
-        if policy.query and (texts := blocks.texts_of(result)):
+        if policy.has_query and (texts := blocks.texts_of(result)):
             reply = await self.first_reply(FirstReply(ResultData("\n".join(texts)), policy), caller, origin)
             return replace(reply, content=[*reply.content, *blocks.others_of(result)])
         if policy.grep is not None or (policy.fields is not None and policy.fields_requested):

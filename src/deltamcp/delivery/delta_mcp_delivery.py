@@ -187,8 +187,7 @@ def _shape(
 
     def fits(text: str) -> bool:
         work.scan(len(text))
-        budget.spend_count(text, work)
-        return budget.admits(text)
+        return budget.admits([text], work)
 
     if page is None:
         return delta_mcp_shapes.budgeted_shape(

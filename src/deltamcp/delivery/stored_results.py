@@ -211,6 +211,11 @@ class ResultPlace(Struct):
     """Where a result is to be stored: for whom, under which handle, and by what root it can be found again."""
 
     caller: Caller
+    owner: str
+    account: str
+    """Whose the result is in the store, and for whom it counts there."""
+    lifetimes: tuple[float, float]
+    """How long the result stays unread, and how long in any case."""
     origin: ResultOrigin
     root: ResultRoot | None
     is_named_by_root: bool
@@ -276,7 +281,9 @@ class StoredResults:
         """Returns a place for a result, with a handle that is most likely free."""
         is_named_by_root = root is not None and not root.is_partial and caller.has_short_handles
         names = self._root_names(root.root) if root is not None and is_named_by_root else _random_names(caller)
-        return ResultPlace(caller, origin, root, is_named_by_root, names, self.handle(next(names)))
+        owner, account, lifetimes = self._owner(caller), self._account(caller), self._lifetimes_for(caller)
+        handle = self.handle(next(names))
+        return ResultPlace(caller, owner, account, lifetimes, origin, root, is_named_by_root, names, handle)
 
     async def put(self, place: ResultPlace, head: StoredHeader, data: str | bytes) -> bool:
         """Stores a result, and returns whether a reply is right that says the handle of the place, or has none.
@@ -317,23 +324,22 @@ class StoredResults:
         Raises:
             StoreError: it cannot be stored.
         """
-        caller, root = place.caller, place.root
-        packed = pack_result(head, data)
-        lifetimes = self._lifetimes_for(caller)
+        caller, owner, root = place.caller, place.owner, place.root
         kept = self._kept if caller.principal is LOCAL and not head.is_shown_whole else None
         if kept is not None and not await self._keep(kept, name, head, data):
             return False
-        if await self._store.add(self._owner(caller), name, packed, *lifetimes, self._account(caller)):
+        packed = pack_result(head, data)
+        if await self._store.add(owner, name, packed, *place.lifetimes, place.account):
             if root is not None and not place.is_named_by_root:
                 await self.remember(root.note_name(caller), name.encode(), caller)
-            self._opened.pop((self._owner(caller), name), None)
+            self._opened.pop((owner, name), None)
             if self.watcher is not None:
                 is_cut = root is None or head.is_part
-                self.watcher.note_stored(name, place.origin.name, caller, len(packed), is_cut, lifetimes)
+                self.watcher.note_stored(name, place.origin.name, caller, len(packed), is_cut, place.lifetimes)
             return True
         if root is not None and place.is_named_by_root and await self._holds(name, root.root, caller):
-            await self._store.put(self._owner(caller), name, packed, *lifetimes, self._account(caller))
-            self._opened.pop((self._owner(caller), name), None)
+            await self._store.put(owner, name, packed, *place.lifetimes, place.account)
+            self._opened.pop((owner, name), None)
             return True
         if kept is not None:
             await kept.delete(name)

@@ -22,6 +22,8 @@ from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.client.negotiation import ProtocolChoice
 from deltamcp.client.target import parse_entry
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway import api_server
+from deltamcp.gateway.api_server import is_api
 from deltamcp.gateway.config_faults import ConfigFaults, entry_line
 from deltamcp.hosts import files
 from deltamcp.hosts.files import DISABLED, ConfiguredServer, VariableExpander, normalize_entry
@@ -41,7 +43,7 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     name: str
     """The category of its operations, and the prefix of its tools in a flat list."""
     entry: dict[str, Any]
-    """An entry of an `mcpServers` file, with its variables filled in."""
+    """An entry of an `mcpServers` file, or the keys of an API, with variables filled in."""
     filled: dict[str, str] = {}
     """The values of these variables, by their names."""
     speak: ProtocolChoice = "auto"
@@ -78,7 +80,7 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     """How its results are fitted to a budget, in front of the gateway's policy; False passes them on to the byte."""
     promise: Literal["never", "auto"] = "auto"
     """Whether a long call becomes a promise, where the extra `promises` is installed."""
-    sync_seconds: Seconds = 5.0
+    sync_seconds: Annotated[float, Meta(ge=0)] = 5.0
     """After how many seconds a call becomes a promise."""
     auth: Literal["oauth"] | None = None
     """Whether the server wants its users to log in: then each principal has a login and a connection of its own."""
@@ -107,7 +109,7 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
             concurrency=self.concurrency,
             start=self.start,
             idle_seconds=self.idle_seconds,
-            process_for=self.process_for,
+            process_for="all" if is_api(self.entry) else self.process_for,
         )
 
 
@@ -115,6 +117,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     """A gateway and the servers behind it."""
 
     upstreams: list[UpstreamConfig]
+    """The servers behind it."""
     name: str = "delta-mcp"
     """The name by which hosts know the gateway."""
     disclosure: Literal["meta", "full", "auto"] = "meta"
@@ -127,6 +130,8 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     """Whether names of tools and prompts begin with that of their upstream; None if there is more than one."""
     results: ResultPolicy | None = None
     """How results are fitted to a budget, unless a server has a policy of its own."""
+    as_tools: bool = False
+    """Whether tools reach resources and prompts, for hosts that know only tools."""
     roots: tuple[str, ...] = ()
     """Folders, as `file://` URIs, that servers are told of that ask for roots while no client can be asked."""
     wait_seconds: float = 8.0
@@ -154,6 +159,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def has_prefix(self) -> bool:
+        """Whether names of tools and prompts begin with that of their upstream."""
         return len(self.upstreams) > 1 if self.prefix is None else self.prefix
 
 
@@ -169,11 +175,13 @@ ENTRY_KEYS: Mapping[str, Any] = {
     "headers": dict[str, str],
     "type": str,
     "enabled": bool,
+    "openapi": str,
 }
-"""The keys of `[servers.NAME]` that say how the server is reached, as entries of an `mcpServers` file do."""
+"""The keys of `[servers.NAME]` that say how the server is reached, as entries of an `mcpServers` file do, and the
+document of an API, which has keys of its own."""
 _SERVER_FIELDS = frozenset({"name", "entry", "filled"})
 _FILE_FIELDS = frozenset({"upstreams"})
-HELD_KEYS = ("name", "conversation", "keep_results", "keep_shapes", "public_url", "login_client_id")
+HELD_KEYS = ("name", "as_tools", "conversation", "keep_results", "keep_shapes", "public_url", "login_client_id")
 """The keys that hold as long as a gateway runs: stores, clients and browsers know them."""
 _FILE_KEYS: Mapping[str, Any] = {"include": str | list[str], "defaults": dict[str, Any], "servers": dict[str, Any]}
 _ITSELF = "it is a gateway of delta-mcp, which would start itself"
@@ -205,6 +213,23 @@ class GatewayFile(Struct, frozen=True):
     paths: tuple[Path, ...] = ()
     records: tuple[Path, ...] = ()
     """The files with what was approved of those of projects."""
+
+
+def check_config(config: GatewayConfig) -> None:
+    """Checks the values of a configuration that a program made, as those of a file are checked.
+
+    Raises:
+        ConfigurationError: a value is not allowed.
+    """
+    for struct, place in (
+        (config, "GatewayConfig"),
+        *((one, f"UpstreamConfig {one.name!r}") for one in config.upstreams),
+    ):
+        for name, kind in field_types(type(struct), ("upstreams", "results")).items():
+            try:
+                msgspec.convert(getattr(struct, name), kind)
+            except msgspec.ValidationError as error:
+                raise ConfigurationError(f"{place}: {name}: {str(error).partition(' - at')[0]}.") from None
 
 
 class EntryReview(Protocol):
@@ -316,13 +341,16 @@ class _TomlReader:
         given_defaults = found.pop("defaults", {})
         server_keys = field_types(UpstreamConfig, _SERVER_FIELDS)
         defaults = self._read_keys(given_defaults, server_keys, ("defaults",))
-        servers = []
+        servers: list[ConfiguredServer] = []
         options: dict[str, dict[str, Any]] = {}
         included = self._read_included(found.pop("include", []))
         for name, table in tables.items():
             place = ("servers", name)
             if not isinstance(table, dict):
                 self._faults.add(place, "must be a table")
+                continue
+            if is_api(table):
+                options[name] = self._read_api(name, table, place, server_keys, servers)
                 continue
             read = self._read_keys(table, {**server_keys, **ENTRY_KEYS}, place)
             options[name] = {key: value for key, value in read.items() if key in server_keys}
@@ -332,7 +360,9 @@ class _TomlReader:
             elif any(server.name == name for server in included):
                 included = _switch(included, name, entry.get("enabled", True))
             elif not {"command", "url"} & table.keys():
-                self._faults.add(place, "needs a command or a url, or the name of a server of an included file")
+                self._faults.add(
+                    place, "needs a command, a url or an openapi document, or to be named in an included file"
+                )
         own = {server.name for server in servers}
         listed = [*servers, *(server for server in included if server.name not in own)]
         reviewed, records = _review(self._path, listed, self._entries)
@@ -342,11 +372,41 @@ class _TomlReader:
         config = GatewayConfig(upstreams=upstreams, **{"results": DEFAULT_RESULTS, **found})
         return GatewayFile(config, tuple(skipped), (self._path, *self._included), (*records, *self._records))
 
+    def _read_api(
+        self,
+        name: str,
+        table: dict[str, Any],
+        place: tuple[str, ...],
+        server_keys: Mapping[str, Any],
+        servers: list[ConfiguredServer],
+    ) -> dict[str, Any]:
+        """Adds an API to the servers, and returns what the table says of it as of any server."""
+        own_keys = api_server.api_keys()
+        for key in ("command", "url"):
+            if key in table:
+                self._faults.add((*place, key), "does not go with an openapi document; a server has one of the two")
+        reached = {key: value for key, value in table.items() if key not in ("command", "url")}
+        read = self._read_keys(reached, {**server_keys, **own_keys, "enabled": bool}, place)
+        given = {key: reached[key] for key, value in read.items() if key in own_keys and value is not None}
+        options = {key: value for key, value in read.items() if key in server_keys}
+        # The API's own patterns know tags, paths and methods, too; globs of names are then for nothing.
+        options |= {key: all_ for key, all_ in (("allow", ("*",)), ("deny", ())) if key in options}
+        if "openapi" in given:
+            expander = VariableExpander(self._machine, self._path.resolve().parent)
+            entry = api_server.make_entry(given, expander, expander.workspace)
+            reason = files.DISABLED if read.get("enabled") is False else expander.missing_text
+            servers.append(
+                ConfiguredServer(name, "delta-mcp", self._path, entry, reason, expander.filled, written=given)
+            )
+        return options
+
     def _read_keys(self, table: dict[str, Any], keys: Mapping[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
         """Returns the known keys with valid values, and tells of the others."""
         found: dict[str, Any] = {}
         for key, value in table.items():
-            if key not in keys:
+            if key not in keys and place[:1] == ("servers",) and key in api_server.api_keys():
+                self._faults.add((*place, key), "is for an API: a server with an openapi document")
+            elif key not in keys:
                 self._faults.add_unknown((*place, key), keys)
             elif key == "results":
                 found[key] = self._read_results(value, (*place, key))
@@ -455,8 +515,11 @@ def _make_upstreams(
 
 def entry_fault(config: UpstreamConfig) -> str | None:
     """Returns why there can be no connection to a server, as the end of a sentence; None if there can be one."""
+    if is_api(config.entry) and (fault := api_server.api_fault(config.entry)):
+        return fault
     try:
-        parse_entry(config.entry)
+        if not is_api(config.entry):
+            parse_entry(config.entry)
     except ConfigurationError as error:
         return str(error).rstrip(".")
     url = config.entry.get("url")

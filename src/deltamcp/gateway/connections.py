@@ -2,13 +2,18 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from deltamcp.calls.engine import Engine
 from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.client.options import ClientOptions
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.api_server import ApiServer, is_api
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig, entry_fault
 from deltamcp.limits import Limits
+from deltamcp.runtime.own_files import user_folder
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Computations
 from deltamcp.upstreams.login_upstream import LoginUpstream
@@ -37,14 +42,36 @@ def _redacts_results(config: UpstreamConfig, gateway: GatewayConfig) -> bool:
     return gateway.redact_results if config.redact_results is None else config.redact_results
 
 
+def cache_folder() -> Path:
+    """Returns where gateways keep what is known of upstreams, unless another folder is named."""
+    return user_folder("cache") / "catalogs"
+
+
+def make_target(config: UpstreamConfig, folder: Path) -> dict[str, Any] | ApiServer:
+    """Returns what a client connects to; `folder` keeps what is known of upstreams."""
+    return ApiServer(config.name, config.entry, folder) if is_api(config.entry) else config.entry
+
+
 class Connections:
     """The connections of one gateway."""
 
-    def __init__(self, config: GatewayConfig, engine: Callable[[], Engine]) -> None:
-        """`engine` returns that of the gateway's server, once it has a transport."""
+    def __init__(
+        self,
+        config: GatewayConfig,
+        engine: Callable[[], Engine],
+        folder: Path | None,
+        client_options: Mapping[str, ClientOptions] = MappingProxyType({}),
+    ) -> None:
+        """
+        Args:
+            engine: Returns that of the gateway's server, once it has a transport.
+            folder: Keeps what is known of upstreams; without one, only documents of APIs are kept, in the user's.
+            client_options: By the name of an upstream, further options of its client.
+        """
+        self._client_options = client_options
         self.config: GatewayConfig = config
         """That of the gateway."""
-        self._engine = engine
+        self._engine, self._folder = engine, folder
         self._guard = ProcessGuard()
         self._parked_calls = ParkedCalls(Limits().input_seconds)
         self._computations = Computations(Limits().work_steps)
@@ -75,12 +102,15 @@ class Connections:
             "redacts_results": _redacts_results(config, self.config),
             "computations": self._computations,
             "speak": config.speak,
+            **self._client_options.get(config.name, {}),
         }
         if fault := entry_fault(config):
             raise ConfigurationError(f"{config.name}: {fault}.")
         url, resource = config.entry.get("url"), config.resource
         if config.auth is None or not isinstance(url, str):
-            return Upstream(config.name, config.entry, config.settings, **options)
+            return Upstream(
+                config.name, make_target(config, self._folder or cache_folder()), config.settings, **options
+            )
 
         def make_login(principal: Principal) -> "UserLogin":
             from deltamcp.upstreams.user_login import UserLogin, local_login

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 from weakref import WeakSet
 
 import msgspec
@@ -13,9 +14,12 @@ import msgspec
 from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.client.options import ClientOptions
 from deltamcp.delivery.stored_results import KeptResults
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, UpstreamConfig
+from deltamcp.gateway import connections
+from deltamcp.gateway.api_server import is_api
+from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, UpstreamConfig, check_config
 from deltamcp.gateway.connections import Connections, connection_basis
 from deltamcp.gateway.gateway_catalog import GatewayCatalog
 from deltamcp.gateway.gateway_upstream import GatewayUpstream, wait_for_first_lists
@@ -44,7 +48,9 @@ class Gateway:
         config: GatewayConfig,
         *,
         observers: Sequence[CallObserver] = (),
-        cache_folder: Path | None = None,
+        cache_folder: Path | Literal[False] | None = None,
+        client_options: Mapping[str, ClientOptions] = MappingProxyType({}),
+        default_results: Literal[False] | None = False,
         approvals: Approvals | None = None,
         ledger: Ledger | None = None,
         live: LiveConfiguration | None = None,
@@ -52,15 +58,22 @@ class Gateway:
         """
         Args:
             observers: As of `DeltaServer`.
-            cache_folder: Where to keep what upstreams list; the user's folder for it by default.
+            cache_folder: Where to keep what upstreams list; the user's folder by default; False to keep no lists.
+            client_options: By the name of an upstream, options of its client that no file can say, such as a function
+                that gives a token.
+            default_results: How results pass where neither the configuration nor an upstream has a policy: as they are,
+                or with None as the server says that this one's is mounted in.
             approvals: The definitions that may be offered; by default those that the user approved.
             ledger: Notes what calls and lists cost; the gateway closes it.
             live: Where the configuration is from, if the gateway shall follow what changes there.
 
         Raises:
-            ConfigurationError: two upstreams have the same name, or there can be no connection to one.
+            ConfigurationError: a value is not allowed, two upstreams have the same name, or there can be no connection
+                to one.
         """
-        self._config = config = _without_own_policies(config)
+        check_config(config)
+        self._default_results = default_results
+        self._config = config = self._with_default_results(config)
         self._ledger, self._live = ledger, live
         self.server: DeltaServer = DeltaServer(
             config.name,
@@ -70,12 +83,13 @@ class Gateway:
             lifespan=self._run,
             observers=observers if ledger is None else (*observers, ledger),
             conversation=config.conversation,
+            as_tools=config.as_tools,
         )
-        self._connections = Connections(config, lambda: self.server.engine)
+        self._cache_folder = None if cache_folder is False else cache_folder or connections.cache_folder()
+        self._connections = Connections(config, lambda: self.server.engine, self._cache_folder, client_options)
         self.redact: Callable[[str], str] = self._connections.redact
         """Returns a text without what nobody is told of the upstreams' entries."""
         self.server.add_pages(self._connections.pages)
-        self._cache_folder = cache_folder or user_folder("cache") / "catalogs"
         self._cache = ListingCache(self._cache_folder)
         self._approvals = approvals or Approvals()
         self._quarantine = Quarantine(self._approvals)
@@ -94,6 +108,7 @@ class Gateway:
 
     @property
     def ledger(self) -> Ledger | None:
+        """What notes calls and lists, if anything does."""
         return self._ledger
 
     @property
@@ -103,10 +118,12 @@ class Gateway:
 
     @property
     def approvals(self) -> Approvals:
+        """What was approved of the servers behind it."""
         return self._approvals
 
     @property
     def quarantine(self) -> Quarantine:
+        """What is kept out of what those list."""
         return self._quarantine
 
     def _make_upstream(self, config: UpstreamConfig) -> GatewayUpstream:
@@ -134,7 +151,7 @@ class Gateway:
         async with self._applying:
             before = self._config
             held = {name: getattr(before, name) for name in HELD_KEYS}
-            config = _without_own_policies(msgspec.structs.replace(config, **held))
+            config = self._with_default_results(msgspec.structs.replace(config, **held))
             if config == before:
                 return
             self._connections.configure(config)
@@ -157,6 +174,23 @@ class Gateway:
                 await upstream.stop_listing()
                 self._retired.add(upstream.connection)
                 upstream.connection.retire()
+
+    def _with_default_results(self, config: GatewayConfig) -> GatewayConfig:
+        """Returns a configuration as the gateway uses it: without a policy of its own, results pass as they are, also
+        through meta-tools, which have a budget.
+
+        Raises:
+            ConfigurationError: two upstreams have the same name.
+        """
+        names = [one.name for one in config.upstreams]
+        if len({*names}) < len(names):
+            raise ConfigurationError(f"Two servers have the same name; rename one of {', '.join(names)}.")
+        if config.results is not None or self._default_results is None:
+            return config
+        upstreams = [
+            one if one.results is not None else msgspec.structs.replace(one, results=False) for one in config.upstreams
+        ]
+        return msgspec.structs.replace(config, upstreams=upstreams)
 
     def _find_upstream(
         self, config: UpstreamConfig, before: GatewayConfig, added: list[GatewayUpstream]
@@ -227,7 +261,9 @@ class Gateway:
         """Returns what first calls import: the client, and the queue if tools that come later may give promises."""
         names = {"deltamcp.client.client", "deltamcp.upstreams.task"}
         for config in self._config.upstreams:
-            names.add(f"deltamcp.client.links.{'process' if 'command' in config.entry else 'http'}")
+            names.add(f"deltamcp.client.links.{_link_module(config)}")
+            if is_api(config.entry):
+                names |= {"deltamcp.sources.openapi.operation_maker", "httpx2"}
         if can_queue_promises() and any(config.promise != "never" for config in self._config.upstreams):
             names |= QUEUE_MODULES
         return names
@@ -251,19 +287,5 @@ class Gateway:
             task.add_done_callback(self._tasks.discard)
 
 
-def _without_own_policies(config: GatewayConfig) -> GatewayConfig:
-    """Returns a configuration as the gateway uses it: without a policy of its own, results pass as they are, also
-    through meta-tools, which have a budget.
-
-    Raises:
-        ConfigurationError: two upstreams have the same name.
-    """
-    names = [one.name for one in config.upstreams]
-    if len({*names}) < len(names):
-        raise ConfigurationError(f"Two servers have the same name; rename one of {', '.join(names)}.")
-    if config.results is not None:
-        return config
-    upstreams = [
-        one if one.results is not None else msgspec.structs.replace(one, results=False) for one in config.upstreams
-    ]
-    return msgspec.structs.replace(config, upstreams=upstreams)
+def _link_module(config: UpstreamConfig) -> str:
+    return "memory" if is_api(config.entry) else "process" if "command" in config.entry else "http"

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from pathlib import Path
 from typing import NamedTuple
 
+from deltamcp import item_tools
 from deltamcp.calls.server_items import ServerSurface, can_queue_promises
 from deltamcp.catalog.directory import ServerNotices
 from deltamcp.catalog.disclosure import Disclosure
@@ -81,7 +82,9 @@ class GatewayCatalog:
             self.connections, self._known_to, self._claims.conflicts, None if live is None else live.describe
         )
         self._unlisted = UnlistedResources(self._claims, self._status)
-        self._upstream_items = UpstreamItems(_RESERVED_NAMES, self._claims)
+        self._upstream_items = UpstreamItems(
+            _RESERVED_NAMES | (item_tools.NAMES if config.as_tools else frozenset()), self._claims
+        )
         self._upstream_items.configure(config.has_prefix, config.results)
         make_catalog = server.items.make_catalog
         self._own_offer = OwnOffer(
@@ -105,10 +108,15 @@ class GatewayCatalog:
 
     # Its life
 
-    async def open(self, cache_folder: Path) -> None:
-        """Offers what is known of the upstreams."""
+    async def open(self, cache_folder: Path | None) -> None:
+        """Offers what is known of the upstreams.
+
+        Raises:
+            ConfigurationError: users log in at one of them, and the server is mounted in another.
+        """
         catalog = self._server.engine.catalog
-        catalog.keep_content_lines(StoredContentLines(cache_folder))
+        if cache_folder is not None:
+            catalog.keep_content_lines(StoredContentLines(cache_folder))
         catalog.ask_upstreams(self._claims.find_mentioned, self._unlisted.find, self._notices, self._await_start)
         if self._logins:
             self._tell_principals_apart()
@@ -136,7 +144,17 @@ class GatewayCatalog:
             self._principals.close()
 
     def _tell_principals_apart(self) -> None:
-        """Has each principal see what upstreams list with its own login."""
+        """Has each principal see what upstreams list with its own login.
+
+        Raises:
+            ConfigurationError: the server is mounted in another, whose principals see the same.
+        """
+        if self._server.items.is_mounted:
+            names = ", ".join(one.name for one in self._logins)
+            raise ConfigurationError(
+                f"Users log in at {names}, so that this gateway cannot be mounted; serve it by itself, or leave out "
+                'auth = "oauth".'
+            )
         engine, seal = self._server.engine, self._seal()
         self._principals = PrincipalCatalogs(
             self._upstreams,
@@ -200,8 +218,8 @@ class GatewayCatalog:
         """Offers what the upstreams are known to list; if that is impossible, what they listed before stays."""
         try:
             await self._offer()
-        except ConfigurationError:
-            logger.exception("what the servers list now cannot be offered")
+        except ConfigurationError as error:
+            logger.error("what the servers list now cannot be offered: %s", error)
 
     async def _offer(self, surface: ServerSurface | None = None) -> None:
         """Offers what the upstreams are known to list: all that changed, at once, when it was made in a thread.

@@ -167,6 +167,9 @@ _COMMON_FILES = frozenset({"index", "main", "__main__", "server", "cli", "app", 
 """Files that are called by what they are for; their folder has the name."""
 _COMMON_FOLDERS = frozenset({"dist", "build", "src", "out", "bin", "lib"})
 _FILE_SUFFIX = re.compile(r"\.(py|js|mjs|cjs|ts|mts|rb|jar|sh|exe|cmd|bat)$", re.IGNORECASE)
+_COMMON_DOCUMENTS = frozenset({"openapi", "swagger", "api", "spec", "schema", "docs", "api-docs"})
+"""Files of documents that are called by what they are."""
+_DOCUMENT_SUFFIX = re.compile(r"\.(json|ya?ml)$", re.IGNORECASE)
 _COMMON_WORDS = re.compile(r"^(mcp-server|server|mcp)[-_]|[-_](mcp-server|server|mcp)$", re.IGNORECASE)
 _COMMON_LABELS = frozenset({"mcp", "api", "www", "app", "server", "co", "com"})
 
@@ -189,6 +192,15 @@ def name_address(url: str) -> str:
     labels = host.split(".")
     telling = [label for label in labels[:-1] if label not in _COMMON_LABELS]
     return _clean((telling or labels)[-1])
+
+
+def name_document(path: str) -> str:
+    """Returns a name for an API by the file of its document, or by its folder where the file says nothing."""
+    *folders, file = PurePosixPath(path.replace("\\", "/")).parts
+    name = _DOCUMENT_SUFFIX.sub("", file)
+    while name.lower() in _COMMON_DOCUMENTS and folders and folders[-1] != "/":
+        name = folders.pop()
+    return _clean(re.sub(r"\.(openapi|swagger)$", "", name, flags=re.IGNORECASE))
 
 
 def _first_argument(words: Sequence[str]) -> str:

@@ -14,17 +14,20 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from deltamcp.gateway.api_server import is_api
 from deltamcp.runtime.own_files import read_own_file, replace_own_file
 from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
 
-_FORMAT = 5
+_FORMAT = 6
 """The number of this form of the files; a change of `CachedListing` or `UpstreamListing` needs another."""
 _MAX_BYTES = 256 * 1024 * 1024
 _MAX_LINES = 16
 """The content lines that are kept: gateways of several configurations may use one folder."""
 _PLAIN_KEYS = ("type", "transport", "command", "args", "cwd", "url", "serverUrl", "httpUrl")
 """The members of an entry that identify an upstream; of `env` and `headers` only the names do."""
+_SECRET_KEYS = ("headers", "credentials")
+"""Those of an API's entry of which only the names do; its others say what it lists."""
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 
@@ -58,12 +61,15 @@ class CachedListing(Struct, frozen=True, array_like=True):
 class ListingCache:
     """The files of a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
+        """`folder` is None to keep nothing."""
         self._folder = folder
 
     def load(self, name: str, entry: Mapping[str, Any]) -> CachedListing | None:
         """Returns what is known of an upstream; None if nothing is."""
-        content = read_own_file(self._path(name, entry), _MAX_BYTES)
+        if self._folder is None:
+            return None
+        content = read_own_file(self._path(self._folder, name, entry), _MAX_BYTES)
         try:
             cached = msgspec.json.decode(content or b"", type=CachedListing)
         except (ValueError, RecursionError):
@@ -78,23 +84,27 @@ class ListingCache:
         review: StoredReview | None = None,
     ) -> None:
         """Writes what is known of an upstream, whole or not at all; logs why where it cannot."""
+        if self._folder is None:
+            return
         try:
             encoded = msgspec.json.encode(CachedListing(_FORMAT, time.time(), listing, review))
-            replace_own_file(self._path(name, entry), encoded)
+            replace_own_file(self._path(self._folder, name, entry), encoded)
         except (OSError, ValueError, RecursionError) as error:
             logger.warning("the list of %s is not kept: %s", name, getattr(error, "strerror", None) or error)
 
-    def _path(self, name: str, entry: Mapping[str, Any]) -> Path:
+    @staticmethod
+    def _path(folder: Path, name: str, entry: Mapping[str, Any]) -> Path:
+        keys = entry.keys() - {*_SECRET_KEYS} if is_api(entry) else _PLAIN_KEYS
         identity = [
             name,
-            {key: entry[key] for key in _PLAIN_KEYS if key in entry},
+            {key: entry[key] for key in keys if key in entry},
             *(
                 sorted(map(str, value)) if isinstance(value := entry.get(key), dict) else []
-                for key in ("env", "headers")
+                for key in (_SECRET_KEYS if is_api(entry) else ("env", "headers"))
             ),
         ]
         digest = sha256_digest(encode_canonical(identity)).rpartition(":")[2]
-        return self._folder / f"{digest[:32]}.catalog"
+        return folder / f"{digest[:32]}.catalog"
 
 
 class StoredContentLines(dict[str, str]):

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, GatewayFile, SkippedServer, UpstreamConfig
+from deltamcp.gateway.trust.entry_approvals import log_line
 from deltamcp.runtime.own_files import FileState, file_state
 from deltamcp.runtime.process import hangups_taken
 from deltamcp.values import JSON
@@ -136,7 +137,7 @@ class LiveConfiguration:
         left_out = {str(one): one for one in found.skipped}
         for sentence, one in left_out.items():
             if sentence not in self._told and one.is_wanted:
-                logger.warning("%s", sentence)
+                logger.warning("%s", log_line(one))
         self._told = {*left_out}
 
     def _look_anew(self) -> dict[Path, FileState]:

@@ -46,21 +46,16 @@ def _is_text(block: Content | dict[str, JSON]) -> bool:
 
 
 def fits(result: ToolResult, policy: ResolvedPolicy, work: Work) -> bool:
-    return policy.budget.admits(*_counted_texts(result, policy, work))
+    texts = visible_texts(result)
+    work.spend(len(texts))
+    return policy.budget.admits(texts, work)
 
 
 def cost(result: ToolResult, policy: ResolvedPolicy, work: Work) -> int:
     """Returns the tokens of everything that a host may show of a result."""
-    return policy.budget.cost_of(_counted_texts(result, policy, work))
-
-
-def _counted_texts(result: ToolResult, policy: ResolvedPolicy, work: Work) -> list[str]:
-    """Returns what a host may show of a result, after counting the steps that counting its tokens takes."""
-    texts, budget = visible_texts(result), policy.budget
+    texts = visible_texts(result)
     work.spend(len(texts))
-    for text in texts:
-        budget.spend_count(text, work)
-    return texts
+    return policy.budget.cost_of(texts, work)
 
 
 def truncate_blocks(

@@ -1,6 +1,6 @@
 """Token budgets, and the search for the largest part of a result that fits one."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -29,8 +29,12 @@ class Budget(Struct, frozen=True):
 
     def spend_count(self, text: str, work: Work) -> None:
         """Counts the steps that counting the tokens of a text takes."""
-        if len(text) <= self.max_chars:
-            work.spend(len(text) // (_ASCII_PER_STEP if text.isascii() else _NON_ASCII_PER_STEP))
+        work.spend(self._steps(text))
+
+    def _steps(self, text: str) -> int:
+        if len(text) > self.max_chars:
+            return 0
+        return len(text) // (_ASCII_PER_STEP if text.isascii() else _NON_ASCII_PER_STEP)
 
     def cost(self, text: str) -> int:
         """Returns the tokens of a text; for a text over `max_chars`, a number above the budget."""
@@ -38,19 +42,20 @@ class Budget(Struct, frozen=True):
             return max(self.tokens + 1, self.tokens * len(text) // self.max_chars)
         return tokens.count(text, self.model)
 
-    def cost_of(self, parts: Iterable[str]) -> int:
+    def cost_of(self, parts: Iterable[str], work: Work) -> int:
         """Returns the tokens of several texts: the larger of joined by line breaks and counted one by one."""
         parts = [part for part in parts if part]
+        work.spend(sum(map(self._steps, parts)))
         joined = self.cost("\n".join(parts))
         return joined if joined > self.tokens else max(joined, sum(map(self.cost, parts)))
 
-    def admits(self, *parts: str) -> bool:
+    def admits(self, parts: Sequence[str], work: Work) -> bool:
         """Returns whether the texts together, by `cost_of`, are within the budget."""
         # The first count loads the vocabulary for a third of a second, which a small text can do without.
         text = "\n".join(filter(None, parts))
         if len(text) <= self.max_chars and tokens.max_count(text, self.model) <= self.tokens:
             return True
-        return self.cost_of(parts) <= self.tokens
+        return self.cost_of(parts, work) <= self.tokens
 
 
 def find_largest(

@@ -137,6 +137,9 @@ def decode_counted(data: RawJSON, work: Work) -> JSON:
     Raises:
         TooManyValuesError: the document may have more than `MAX_VALUES` values.
     """
+    if len(data) <= _SMALL_BYTES:  # as most rows
+        work.spend()
+        return decode(data)
     work.scan(len(data))
     values = estimate_values(data, work)
     if values > MAX_VALUES:

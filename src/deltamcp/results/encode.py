@@ -6,15 +6,14 @@ The tables follow, each after its number. JSON never begins with `#`, so a reade
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from deltamcp.results.tables import table_reader
-from deltamcp.results.tables.syntax import ITEM_COLUMN, KEY_COLUMN, KEYS_COLUMN, position_column
-from deltamcp.results.tables.table_writer import TextTable, write_item_table, write_object_table, write_table
+from deltamcp.results.tables.table_writer import TextTable, as_item_table, as_table, write_object_table
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -83,8 +82,6 @@ _MAX_TABLE_SHARE = 0.95
 """The share of its JSON's tokens that a table inside a value may cost; a smaller saving does not justify a table."""
 _CHARS_PER_STEP = 4
 """Characters of JSON that are searched for tables in the time of a step."""
-_SCALAR_TYPES = frozenset({str, int, float})
-_CONSTANT_TYPES = frozenset({int, float, bool})
 _MIN_NESTED_ROWS = 4
 
 _decode_json = msgspec.json.Decoder().decode
@@ -128,7 +125,7 @@ def encode(
         return EncodedText(compact, "json")
     work.spend(len(compact) // _CHARS_PER_STEP)
     search = _TableSearch(mark, dictionary, model, len(compact), work)
-    text = _document_text(_decode_json(compact), search)
+    text = _document_text(_decode_json(compact), compact, search)
     if text is None:
         return EncodedText(compact, "json")
     words = table_words(text)
@@ -136,8 +133,8 @@ def encode(
     return EncodedText(text, "table", words) if explained < search.count(compact) else EncodedText(compact, "json")
 
 
-def _document_text(value: Any, search: "_TableSearch") -> str | None:
-    skeleton = search.extract_tables(value)
+def _document_text(value: Any, json: str, search: "_TableSearch") -> str | None:
+    skeleton = search.extract_tables(value, json)
     tables = search.table_texts()
     if isinstance(skeleton, str):
         *_, last = search.found_tables.values()
@@ -174,11 +171,8 @@ class _TableSearch:
     def table_texts(self) -> list[str]:
         return [f"{self.mark}{number} {found.text[1:]}" for number, found in enumerate(self.found_tables.values(), 1)]
 
-    def extract_tables(self, value: Any, depth: int = 0) -> Any:
+    def extract_tables(self, value: Any, json: str, depth: int = 0) -> Any:
         """Returns the value with a placeholder for each table in it; only a placeholder where it is one table."""
-        if depth > _MAX_DEPTH or not isinstance(value, dict | list):
-            return value
-        json = jsonrpc.encode(value).decode()
         self.effort -= len(json)
         if len(json) < _MIN_TABLE_CHARS or self.effort < 0:
             return value
@@ -210,13 +204,18 @@ class _TableSearch:
     def _shortest(self, value: Any, table: TextTable | None) -> str:
         """Returns the shorter text: of a table, or of one with lines for the items of the rows' lists; else empty."""
         text = "" if table is None else table.text
-        items = _as_item_table(value, self.dictionary, self.work)
+        items = as_item_table(value, self.dictionary, self.work)
         return text if items is None or (text and self.count(text) <= self.count(items.text)) else items.text
 
     def _extract_inside(self, value: Any, depth: int) -> Any:
         if isinstance(value, dict):
-            return {key: self.extract_tables(child, depth + 1) for key, child in value.items()}
-        return [self.extract_tables(child, depth + 1) for child in value]
+            return {key: self._extract_below(child, depth + 1) for key, child in value.items()}
+        return [self._extract_below(child, depth + 1) for child in value]
+
+    def _extract_below(self, value: Any, depth: int) -> Any:
+        if depth > _MAX_DEPTH or not isinstance(value, dict | list):
+            return value
+        return self.extract_tables(value, jsonrpc.encode(value).decode(), depth)
 
     def _place_table(self, json: str, found: _FoundTable) -> str:
         self.found_tables[json] = found
@@ -225,47 +224,6 @@ class _TableSearch:
     def _cost_since(self, before: int) -> int:
         self.work.spend(1 + len(self.found_tables) // 16)
         return sum(found.cost for found in list(self.found_tables.values())[before:])
-
-
-def as_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
-    """Returns a list or an object as one table, whatever the table costs; None where it is not tabular."""
-    if len(value) < 2:
-        return None
-    kinds = set(map(type, value.values() if isinstance(value, dict) else value))
-    if isinstance(value, list):
-        if kinds == {dict}:
-            return write_table(value, dictionary, work)
-        if kinds == {list} and len(set(map(len, value))) == 1:
-            return write_table(
-                [{position_column(at): item for at, item in enumerate(row)} for row in value], dictionary, work
-            )
-        is_constant = len(kinds) == 1 and kinds <= _CONSTANT_TYPES and value.count(value[0]) == len(value)
-        if kinds != {str} and not is_constant:
-            return None
-        return write_table([{ITEM_COLUMN: item} for item in value], dictionary, work)
-    if kinds == {dict}:
-        return write_table([{KEY_COLUMN: key, **row} for key, row in value.items()], dictionary, work)
-    if kinds == {list}:
-        return write_table(list(_list_member_rows(value)), dictionary, work)
-    return (
-        write_table([{KEY_COLUMN: key, ITEM_COLUMN: item} for key, item in value.items()], dictionary, work)
-        if kinds <= _SCALAR_TYPES
-        else None
-    )
-
-
-def _as_item_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
-    """Returns a list of objects that have a list each as one table of the items; None where it is none."""
-    is_rows = isinstance(value, list) and len(value) > 1 and all(type(row) is dict for row in value)
-    return write_item_table(value, dictionary, work) if is_rows else None
-
-
-def _list_member_rows(value: dict[str, list[JSON]]) -> Iterator[dict[str, JSON]]:
-    for key, items in value.items():
-        if not items:
-            yield {KEYS_COLUMN: key}
-        for item in items:
-            yield {KEYS_COLUMN: key, ITEM_COLUMN: item}
 
 
 # Reading

@@ -104,7 +104,7 @@ class FirstNote(Struct, frozen=True):
     def _rest(self, window: Window) -> str:
         handle = self.handle
         if handle is None:
-            shown = _CUT_NOTE if window.unit == "whole" else _span_text(window)
+            shown = _CUT_NOTE if window.unit == "whole" else window.span
             return f"{shown}. The rest could not be stored; call again with narrower arguments."
         cut = next((short for cut in window.cuts if (short := _short_path(cut))), "")
         call = f'{handle.continue_tool}(handle="{handle.name}"'
@@ -121,12 +121,12 @@ class FirstNote(Struct, frozen=True):
                 left = window.total - window.end - len(window.tail)
                 return f"{left} of {window.total} characters left out. {read_on}{'' if brief else ' reads on.'}"
             case _ if window.next is None:
-                return f"{_span_text(window)}. {read_on} has all."
+                return f"{window.span}. {read_on} has all."
             case _ if brief:
-                return f"{_span_text(window)}. {read_on}"
+                return f"{window.span}. {read_on}"
             case _:
                 inside = f" {_CUT_NOTE}; path=... shows it." if window.cuts and window.unit == "rows" else ""
-                return f"{_span_text(window)}. {read_on} reads on.{inside}"
+                return f"{window.span}. {read_on} reads on.{inside}"
 
 
 class OutlineNote(Struct, frozen=True):
@@ -154,7 +154,7 @@ class ContinuationNote(Struct, frozen=True):
             place = f'path="{RAW_PREFIX}{self.path}", ' if is_short else f'"{RAW_PREFIX}" before path, '
         rest = f"next: {place}offset={window.end}" if window.next is not None else "the last"
         cut = f"; {_CUT_NOTE}, path=... shows it" if window.cuts and self.max_tokens >= _BRIEF_BELOW_TOKENS else ""
-        return f"[{self.problem}{' ' if self.problem else ''}{_span_text(window)}; {rest}{cut}]"
+        return f"[{self.problem}{' ' if self.problem else ''}{window.span}; {rest}{cut}]"
 
 
 def whole_note(name: str, reason: str) -> PlainNote:
@@ -168,13 +168,6 @@ def selection_note(handle: Handle | None, reason: str) -> PlainNote:
     if handle is None:
         return PlainNote(f"[{reason}The rest could not be stored.]")
     return PlainNote(f'[{handle.name}: {reason}{handle.continue_tool}(path="") has all.]')
-
-
-def _span_text(window: Window) -> str:
-    shown = window.end - window.start
-    if window.total <= shown:
-        return f"{window.total} {window.unit}"
-    return f"{window.start + 1}-{window.end} of {window.total} {window.unit}"
 
 
 def _short_path(path: str) -> str:

@@ -182,6 +182,11 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
     def query(self) -> Query:
         return Query(self.fields, self.grep)
 
+    @property
+    def has_query(self) -> bool:
+        """Whether only a part of a result is asked for."""
+        return self.fields is not None or self.grep is not None
+
     def may_send_changes(self, caller: Caller) -> bool:
         """Whether the server may send a result as changes or references to what the caller has."""
         if self.deltas is None:

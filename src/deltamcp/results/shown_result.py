@@ -66,7 +66,7 @@ class FirstReply(Struct, frozen=True):
     def simplify(self) -> "FirstReply":
         """Returns the same for a result whose query or tables take too much work: all of it, as plain JSON."""
         policy = replace(self.policy, fields=None, grep=None, tables=False, preview_above=0)
-        reason = "The query would take too much work, so all is shown. " if self.policy.query else ""
+        reason = "The query would take too much work, so all is shown. " if self.policy.has_query else ""
         return replace(self, policy=policy, reason=self.reason + reason)
 
     def show(self, handle: Handle | None, work: Work) -> "FirstPart":
@@ -115,7 +115,7 @@ class FirstReply(Struct, frozen=True):
             return FirstPart(window, shown, is_whole=True)
         policy = shown.policy
         is_compact = not shown.is_structured and document.strip_space(self.source.data, work) == window.text.encode()
-        most = policy.budget.cost_of(window.texts) if is_compact else policy.max_tokens
+        most = policy.budget.cost_of(window.texts, work) if is_compact else policy.max_tokens
         return FirstPart(window, shown, is_whole=True, keeps_original=blocks.cost(original, policy, work) <= most)
 
 
@@ -320,12 +320,11 @@ def _show_summary(frame: Frame, shown: JSON, cuts: tuple[str, ...]) -> Window:
 def _rows_window(data: bytes, units: Sequence[RawJSON], path: list[str], frame: Frame) -> Window | None:
     # In structured content nothing is abridged, because programs would take an abridged value for the value.
     space = len(data) if frame.structured else frame.budget.tokens
-    envelope, cuts = _envelope(data, path, space, frame.work)
-    return truncation.rows_window(units, 0, envelope, replace(frame, cuts=tuple(cuts)))
+    return truncation.rows_window(units, 0, _envelope(data, path, space, frame.work), frame)
 
 
-def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> tuple[Envelope, list[str]]:
-    """Returns what is around rows, and pointers to what is cut in it.
+def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> Envelope:
+    """Returns what is around rows.
 
     The members beside the rows are abridged to `space` bytes, at each level to half of what the level above has.
     """
@@ -344,7 +343,7 @@ def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> tup
         levels.append((name, {key: value.get(key) for key in names} | left_out))
         cuts += [pointer(*path[:depth]) + cut for cut in inner_cuts]
         data, space = members[name], space // 2
-    return Envelope(tuple(levels), tuple(path)), cuts
+    return Envelope(tuple(levels), tuple(path), tuple(cuts))
 
 
 # What is shown
@@ -360,7 +359,7 @@ def select(data: str | RawJSON, policy: ResolvedPolicy, work: Work) -> ShownResu
         WorkLimitError: the selection would take more steps than there are.
     """
     own = data if isinstance(data, str | bytes) else bytes(memoryview(data))
-    if not policy.query:
+    if not policy.has_query:
         return ShownResult(own, policy)
     if not policy.fields_requested and policy.grep is None:
         return _select_by_author(own, policy, work)

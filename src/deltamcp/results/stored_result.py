@@ -31,11 +31,11 @@ def read_window(
 
     Where not even one unit fits, or the value is a scalar, the window shows the JSON as characters from the beginning.
     """
+    if until is not None:
+        policy = replace(policy, page_size=until - start)
     frame = _continuation_frame(policy, path, problem, work)
     if isinstance(units, str):
         return truncation.text_window(units, start, "characters", frame, until=until)
-    if until is not None:
-        frame = replace(frame, policy=replace(policy, page_size=until - start))
     window: Window | None = None
     if isinstance(units, Mapping):
         window = truncation.members_window(units, start, frame)
@@ -87,7 +87,7 @@ class StoredHeader(Struct, frozen=True, omit_defaults=True):
     @property
     def is_shown_whole(self) -> bool:
         """Whether the caller was shown all of the result."""
-        return not self.is_part and not self.policy.query
+        return not self.is_part and not self.policy.has_query
 
 
 class ContinueArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -211,7 +211,7 @@ class StoredResult:
     def _shown_data(self, work: Work) -> str | RawJSON:
         """Returns what the policy shows of the result."""
         data = self._whole_data
-        return select(data, self._header.policy, work).data if self._header.policy.query else data
+        return select(data, self._header.policy, work).data if self._header.policy.has_query else data
 
     @property
     def size(self) -> int:

@@ -275,6 +275,8 @@ class Envelope(Struct, frozen=True):
     levels: tuple[tuple[str, dict[str, JSON]], ...] = ()
     path: tuple[str, ...] = ()
     """The path to the rows."""
+    cuts: tuple[str, ...] = ()
+    """Pointers to what is cut beside the rows."""
 
     def around(self, rows: JSON) -> JSON:
         """Returns the value with the rows in it."""
@@ -294,10 +296,11 @@ def rows_window(units: Sequence[RawJSON], start: int, envelope: Envelope, frame:
     def first(count: int) -> Window:
         further = units[start + len(decoded) : start + count]
         decoded.extend(document.decode_counted(unit, frame.work) for unit in further)
-        return frame.make_window("rows", envelope.around(decoded[:count]), start, start + count, len(units))
+        value = envelope.around(decoded[:count])
+        return frame.make_window("rows", value, start, start + count, len(units), envelope.cuts)
 
     def window_of_part(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
-        inside = tuple(pointer(*envelope.path, start) + cut for cut in cuts)
+        inside = (*envelope.cuts, *(pointer(*envelope.path, start) + cut for cut in cuts))
         return frame.make_window("rows", envelope.around([value]), start, start + 1, len(units), inside)
 
     max_count = min(len(units) - start, frame.policy.page_size or len(units))

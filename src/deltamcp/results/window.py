@@ -43,6 +43,14 @@ class Window(Struct, frozen=True):
         return self.end if self.end < self.total else None
 
     @property
+    def span(self) -> str:
+        """What the window shows of how much, in words."""
+        shown = self.end - self.start
+        if self.total <= shown:
+            return f"{self.total} {self.unit}"
+        return f"{self.start + 1}-{self.end} of {self.total} {self.unit}"
+
+    @property
     def is_part(self) -> bool:
         """Whether the window lacks something."""
         return self.unit != "whole" or bool(self.cuts)
@@ -81,44 +89,45 @@ def without_words(window: Window, told: Set[str]) -> Window:
     return replace(window, note=note, words=left)
 
 
-class Frame(Struct, frozen=True):
+class Frame:
     """Everything in a reply besides the window, and the budget for both."""
 
-    policy: ResolvedPolicy
-    note: Note
-    work: Work
-    other_text: str = ""
-    """Other text of the reply that the model reads, such as a link."""
-    structured: bool = False
-    """Whether the reply has the value as structured content too."""
-    cuts: tuple[str, ...] = ()
-    """Pointers to what is cut beside the part that a window shows."""
-
-    @property
-    def budget(self) -> Budget:
-        return self.policy.budget
-
-    @property
-    def has_tables(self) -> bool:
-        """Whether values may be written as tables."""
-        # MCP: beside structured content, a tool should return the serialized JSON as text.
-        return self.policy.tables and not self.structured
+    def __init__(
+        self, policy: ResolvedPolicy, note: Note, work: Work, other_text: str = "", structured: bool = False
+    ) -> None:
+        """
+        Args:
+            other_text: Other text of the reply that the model reads, such as a link.
+            structured: Whether the reply has the value as structured content too.
+        """
+        self.policy = policy
+        self.budget: Budget = policy.budget
+        self.work = work
+        self.structured = structured
+        self.has_tables: bool = policy.tables and not structured
+        """Whether values may be written as tables. MCP: beside structured content, a tool should return the serialized
+        JSON as text."""
+        self._note = note
+        self._other_text = other_text
 
     def without_tables(self) -> "Frame":
-        return replace(self, policy=replace(self.policy, tables=False))
+        policy = replace(self.policy, tables=False)
+        return Frame(policy, self._note, self.work, self._other_text, self.structured)
 
     def add_note(self, window: Window) -> Window:
-        return with_note(window, self.note)
+        return with_note(window, self._note)
 
     def make_window(
         self, unit: Unit, value: JSON, start: int, end: int, total: int, cuts: tuple[str, ...] = ()
     ) -> Window:
         """Returns a window with a JSON value, encoded in the fewest tokens."""
-        policy = self.policy
         encoded = encode(
-            value, tables=self.has_tables, dictionary=policy.dictionary, model=policy.model, work=self.work
+            value,
+            tables=self.has_tables,
+            dictionary=self.policy.dictionary,
+            model=self.policy.model,
+            work=self.work,
         )
-        cuts = (*self.cuts, *cuts)
         window = Window(
             unit, start, end, total, encoded.text, value=value, form=encoded.form, cuts=cuts, words=encoded.words
         )
@@ -126,17 +135,14 @@ class Frame(Struct, frozen=True):
 
     def cost(self, window: Window) -> int:
         """Returns the tokens of the whole reply: every text that a host may show to the model."""
-        return self.budget.cost_of(self._counted_parts(window))
+        return self.budget.cost_of(self._counted_parts(window), self.work)
 
     def fits(self, window: Window) -> bool:
         """Returns whether the whole reply is within the budget."""
-        return self.budget.admits(*self._counted_parts(window))
+        return self.budget.admits(self._counted_parts(window), self.work)
 
     def _counted_parts(self, window: Window) -> list[str]:
-        """Returns the texts of the reply, after counting the steps that counting their tokens takes."""
-        parts = [*window.texts, self.other_text]
+        parts = [*window.texts, self._other_text]
         if self.structured and window.value is not UNSET:
             parts.append(jsonrpc.encode(window.value).decode())
-        for part in parts:
-            self.budget.spend_count(part, self.work)
         return parts

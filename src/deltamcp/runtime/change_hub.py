@@ -35,6 +35,8 @@ The last of those has the place `LAST`. The place is -1 for a change that may ha
 """
 LAST = 1 << 20
 
+_Translate: TypeAlias = Callable[[str], str | None]
+
 _STEP_COST = 2_000
 """What one step may cost, in listeners that do not want a change, some 0.3 µs each."""
 _NOTICE_COST = 30
@@ -76,6 +78,8 @@ class ChangeHub:
         self.relay: Callable[[Change], None] | None = None
         """Takes the changes instead of the listeners, where replicas share them; they come back by `deliver`."""
         self._on_watch: Callable[[Principal, Collection[str], bool], None] = _do_nothing
+        self._mounted: list[tuple[ChangeHub, _Translate]] = []
+        self._outer: list[tuple[ChangeHub, _Translate]] = []
         self._listeners: set[Listener] = set()
         self._watchers: dict[str, set[Listener]] = {}
         """The listeners by the URIs that they watch."""
@@ -85,13 +89,36 @@ class ChangeHub:
     def follow_watches(self, receive: Callable[[Principal, Collection[str], bool], None]) -> None:
         """Calls `receive` with the URIs that a listener of a principal watches from now on, or, with False, no longer.
 
+        They are those of this hub and of the hubs of servers that this one is mounted in.
+
         It replaces the one that was called before.
         """
         self._on_watch = receive
 
+    def add_mounted(self, hub: "ChangeHub", inner_uri: "_Translate") -> None:
+        """Tells the hub of a mounted server, from now on, what is watched here; `inner_uri` returns the URI there."""
+        self._mounted.append((hub, inner_uri))
+        hub.ask_outer(self, inner_uri)
+
+    def ask_outer(self, hub: "ChangeHub", inner_uri: "_Translate") -> None:
+        """Counts what is watched at the hub of a server that this one is mounted in among `watches`."""
+        self._outer.append((hub, inner_uri))
+
     def watches(self) -> list[tuple[Principal, str]]:
-        """Returns whose listener watches which URI now."""
-        return [(listener.principal, uri) for uri, listeners in self._watchers.items() for listener in listeners]
+        """Returns whose listener watches which URI now, here or where this is mounted."""
+        own = [(listener.principal, uri) for uri, listeners in self._watchers.items() for listener in listeners]
+        for hub, inner_uri in self._outer:
+            outer = ((principal, inner_uri(uri)) for principal, uri in hub.watches())
+            own += [(principal, uri) for principal, uri in outer if uri is not None]
+        return own
+
+    def tell_watched(self, principal: Principal, uris: Collection[str], is_watched: bool) -> None:
+        """Tells who follows watches, here and in mounted servers, what somebody watches, or no longer does."""
+        self._on_watch(principal, uris, is_watched)
+        for hub, inner_uri in self._mounted:
+            inner = [one for one in map(inner_uri, uris) if one is not None]
+            if inner:
+                hub.tell_watched(principal, inner, is_watched)
 
     def subscribe(self, listener: Listener) -> None:
         if listener not in self._listeners:
@@ -112,7 +139,7 @@ class ChangeHub:
         for uri in added:
             self._watchers.setdefault(uri, set()).add(listener)
         if added:
-            self._on_watch(listener.principal, added, True)
+            self.tell_watched(listener.principal, added, True)
         if len(watched) < len(uris):
             self._unwatch(listener, {*uris}.difference(watched))
 
@@ -124,7 +151,7 @@ class ChangeHub:
             if not watchers:
                 del self._watchers[uri]
         if gone:
-            self._on_watch(listener.principal, gone, False)
+            self.tell_watched(listener.principal, gone, False)
 
     def publish(self, change: Change, loop: asyncio.AbstractEventLoop | None) -> None:
         """Notifies the listeners on `loop`. The caller may use any thread; without a loop there are no listeners."""

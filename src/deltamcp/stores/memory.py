@@ -68,6 +68,9 @@ class MemoryStore:
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
     ) -> None:
         self._quotas.check_size(data)
+        self._put(owner, name, data, idle_seconds, max_seconds, account)
+
+    def _put(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str) -> None:
         now, key = self._clock(), (owner, name)
         self._forget_stale(now)
         entry = _MemoryEntry(data, account, idle_seconds, now + max_seconds, now + min(idle_seconds, max_seconds))
@@ -88,11 +91,9 @@ class MemoryStore:
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
     ) -> bool:
         self._quotas.check_size(data)
-        now = self._clock()
-        self._forget_stale(now)
-        if self._find((owner, name), now) is not None:
+        if self._find((owner, name), self._clock()) is not None:
             return False
-        await self.put(owner, name, data, idle_seconds, max_seconds, account)
+        self._put(owner, name, data, idle_seconds, max_seconds, account)
         return True
 
     async def replace(
@@ -109,7 +110,7 @@ class MemoryStore:
         found = self._find((owner, name), self._clock())
         if found is None or found.data != expected:
             return False
-        await self.put(owner, name, data, idle_seconds, max_seconds, account)
+        self._put(owner, name, data, idle_seconds, max_seconds, account)
         return True
 
     async def get(self, owner: str, name: str) -> bytes | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from deltamcp.client.target import parse_target
+from deltamcp.client.target import UnmadeServer, parse_target
 from deltamcp.errors import ClientError, DeltaError, UnauthorizedError, UnreachableError
 from deltamcp.runtime.log import RepeatedWarnings
 from deltamcp.upstreams.state import NEXT, Event, Phase, UpstreamSettings, UpstreamState
@@ -106,7 +106,7 @@ class UpstreamClient:
     def __init__(
         self,
         name: str,
-        entry: dict[str, Any],
+        target: dict[str, Any] | UnmadeServer,
         settings: UpstreamSettings,
         redact: Callable[[str], str],
         guard: "ProcessGuard | None" = None,
@@ -115,20 +115,21 @@ class UpstreamClient:
     ) -> None:
         """
         Args:
+            target: As of `Upstream`.
             redact: Removes secrets from a text of the server.
             on_ready: Called whenever it has become ready.
             options: Further options of the `GatewayClient`.
 
         Raises:
-            ConfigurationError: the entry is none of a server.
+            ConfigurationError: the target is no entry of a server.
         """
         self._name, self._settings, self._redact = name, settings, redact
         if guard is not None:
             options["guard"] = guard
-        self._label = parse_target(entry).label
+        self._label = parse_target(target).label
         self._warnings = RepeatedWarnings()
         self.stderr: StderrLines = StderrLines(name, redact)
-        self._entry, self._options = entry, options
+        self._target, self._options = target, options
         self._on_ready = on_ready
         self.life: int = 0
         """How often it has become ready; what was sent in one life is lost with it."""
@@ -162,7 +163,7 @@ class UpstreamClient:
         from deltamcp.client.gateway_client import GatewayClient  # takes 50 ms, and a gateway lists tools without it
 
         return GatewayClient(
-            self._entry,
+            self._target,
             validate=False,
             progressive=False,
             cache_seconds=0.0,

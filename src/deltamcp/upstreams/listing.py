@@ -48,6 +48,8 @@ class UpstreamListing(Struct, frozen=True):
     """Why a list could not be had, by list; the others are as they are."""
     ids: dict[str, str] = {}
     """The ids of its operations, by tool name, where an upstream of this library has others than the names."""
+    requests: JSON = None
+    """Where requests go, and what they carry, of an upstream whose requests this process sends; else None."""
 
     @property
     def is_ours(self) -> bool:

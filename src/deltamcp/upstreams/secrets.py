@@ -5,6 +5,7 @@ settings. Credentials are taken out of all texts about an upstream, settings onl
 because definitions and questions may well be about them: `GITHUB_TOOLSETS=issues`.
 """
 
+import base64
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -84,11 +85,24 @@ def entry_values(
             found.add(name, value)
     for name, value in (filled or {}).items():
         found.add_variable(name, value)
-    url, args = entry.get("url"), entry.get("args")
-    if isinstance(url, str):
-        found.add_address(url)
+    for name, value in _texts(entry.get("variables")):
+        found.add_variable(name, value)
+    for name, credential in _credentials(entry.get("credentials")):
+        found.add_credential(name, credential)
+    args = entry.get("args")
+    for url in (entry.get(key) for key in ("url", "openapi", "base_url")):
+        if isinstance(url, str):
+            found.add_address(url)
     found.add_arguments([str(word) for word in args] if isinstance(args, list) else [])
     return found.values()
+
+
+def _credentials(table: Any) -> Iterator[tuple[str, str]]:
+    """Yields the credentials of an API, by the names of its security schemes."""
+    for name, value in table.items() if isinstance(table, Mapping) else ():
+        secret = value.get("client_secret") if isinstance(value, Mapping) else value
+        if isinstance(secret, str):
+            yield str(name), secret
 
 
 def _texts(table: Any) -> Iterator[tuple[str, str]]:
@@ -109,6 +123,16 @@ class _Collector:
     def add_variable(self, name: str, text: str) -> None:
         if not _PLAIN_VARIABLES.fullmatch(name):
             self.add(name, text)
+
+    def add_credential(self, name: str, text: str) -> None:
+        """Adds a key, a token, or `user:password`, whatever its name is."""
+        if any(fnmatchcase(name.casefold(), glob) for glob in self._globs):
+            return
+        self._note(text.strip(), True)
+        user, colon, password = text.strip().partition(":")
+        if user and colon:
+            self._note(password, True)
+            self._note(base64.b64encode(text.encode()).decode(), True)
 
     def add(self, name: str, text: str, depth: int = 0) -> None:
         """Adds a value and what it is made of: the parts of an address, of a header, of JSON, of pairs."""

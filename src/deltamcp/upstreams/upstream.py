@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from deltamcp.catalog.text import prose
 from deltamcp.catalog.text.clean_text import visible_line
+from deltamcp.client.target import UnmadeServer
 from deltamcp.context import Context
 from deltamcp.errors import (
     ArgumentsError,
@@ -34,7 +35,7 @@ from deltamcp.upstreams.listing import KINDS, UpstreamListing
 from deltamcp.upstreams.open_calls import CallCancelledError, OpenCalls
 from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.relayed_messages import OutsideRequest, RelayedMessages
-from deltamcp.upstreams.secrets import UpstreamSecrets, entry_values
+from deltamcp.upstreams.secrets import EntryValues, UpstreamSecrets, entry_values
 from deltamcp.upstreams.state import Phase, UpstreamSettings, UpstreamState
 from deltamcp.values import JSON, LOCAL, Era, Kind, LogLevel, Principal, RawResult
 from deltamcp.wire import jsonrpc
@@ -103,7 +104,7 @@ class Upstream:
     def __init__(
         self,
         name: str,
-        entry: dict[str, Any],
+        target: dict[str, Any] | UnmadeServer,
         settings: UpstreamSettings = UpstreamSettings(),  # noqa: B008 - it is frozen
         *,
         listener: UpstreamListener | None = None,
@@ -119,7 +120,7 @@ class Upstream:
     ) -> None:
         """
         Args:
-            entry: An entry of an `mcpServers` file, with its variables filled in.
+            target: An entry of an `mcpServers` file, with its variables filled in, or a server for this process.
             listener: Is told of changes; without one, nothing is compared before it is called.
             guard: Ends the server's process if this one is killed.
             secrets: What nobody is told; by default the values of the entry.
@@ -133,12 +134,14 @@ class Upstream:
             options: Further options of the `GatewayClient`.
 
         Raises:
-            ConfigurationError: the entry is none of a server.
+            ConfigurationError: the target is no entry of a server.
         """
         self.name = name
         self._parked_calls = ParkedCalls(Limits().input_seconds) if parked_calls is None else parked_calls
         self._settings = settings
-        self.secrets: UpstreamSecrets = secrets or UpstreamSecrets(entry_values(entry), [name])
+        values = entry_values(target) if isinstance(target, dict) else EntryValues(frozenset(), frozenset())
+        self.secrets: UpstreamSecrets = secrets or UpstreamSecrets(values, [name])
+        self._target = target
         self._redact = self.secrets.redact
         self._redacts_results = redacts_results
         self._computations = computations or Computations(Limits().work_steps)
@@ -151,10 +154,10 @@ class Upstream:
             known = {"known_protocol": self._known_protocol}
             own = {**options, **known} if options_for is None else {**options, **known, **options_for(principal)}
             if principal is not LOCAL and options_for is None:  # all have the lists of the local user
-                return UpstreamClient(name, entry, settings, self._redact, guard, **own)
+                return UpstreamClient(name, target, settings, self._redact, guard, **own)
             own["on_change"] = functools.partial(self._receive_change, principal)
             on_ready = functools.partial(self._receive_ready, principal)
-            return UpstreamClient(name, entry, settings, self._redact, guard, on_ready, **own)
+            return UpstreamClient(name, target, settings, self._redact, guard, on_ready, **own)
 
         is_shared = settings.process_for == "all" and options_for is None
         self._clients = UpstreamClients(make_client, is_shared=is_shared, max_principals=settings.max_principals)
@@ -487,7 +490,9 @@ class Upstream:
         faults = {kind: self._redact(str(problem))[:_MAX_ERROR_CHARS] for kind, problem in problems.items()}
         lists: dict[str, Any] = {kind: one for kind, one in found.items() if kind not in problems}
         ids = {**client.operation_ids} if "tools" in lists else {}
-        return UpstreamListing(client.server.raw, client.server.protocol, **lists, ids=ids, faults=faults)
+        requests = self._target.requests if isinstance(self._target, UnmadeServer) else None
+        about, protocol = client.server.raw, client.server.protocol
+        return UpstreamListing(about, protocol, **lists, ids=ids, faults=faults, requests=requests)
 
     async def _fetch_list(
         self, kind: str, fetch: Callable[[], Awaitable[list[dict[str, JSON]]]]

@@ -14,9 +14,10 @@ from deltamcp.dashboard.api import GatewayApi
 from deltamcp.gateway import live_configuration
 from deltamcp.gateway.trust.entry_approvals import shown_entry
 from deltamcp.hosts.hosts import Machine, belongs_to_project
+from deltamcp.runtime.own_files import user_folder
 from tests.support.command_line import run, run_on_terminal
 from tests.support.conditions import wait_until
-from tests.support.followed_gateway import PROGRAM, entries, following, names, until_named
+from tests.support.followed_gateway import PROGRAM, configuration, entries, following, names, until_named
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +70,8 @@ async def test_what_a_pull_brings_waits_while_the_gateway_runs_and_holds_once_it
         assert (await client.call("a_who"))["mark"] == "1"
         assert "line 3: a stays as it was: its entry has changed in a project's file" in caplog.text
         assert "b is left out: its entry is new in a project's file" in caplog.text
+        assert "delta-mcp approve b shows it." in caplog.text
+        assert "delta-mcp approve" not in json.dumps(await configuration(client)), "models read it, and run commands"
         shown = run("approve", "a", cwd=tmp_path)
         assert f"a: entry in {mine / '.mcp.json'}: changed" in shown.out
         assert f'- args: ["{PROGRAM}","a","1"]' in shown.out and f'+ args: ["{PROGRAM}","a","2"]' in shown.out
@@ -136,12 +139,12 @@ def test_a_rejected_entry_stays_out_and_does_not_wait_until_it_changes_again(pro
     path.write_text(entries(a="2"))
     read(path)
     assert "Rejected 1" in run("approve", "a", "--reject", cwd=tmp_path).out
-    assert "you rejected its entry" in left_out(path)["a"]
+    assert "the user rejected its entry" in left_out(path)["a"]
     assert run("approve", cwd=tmp_path).out == "Nothing waits to be approved.\n"
     path.write_text(entries(a="3"))
-    assert "waits until you approve it" in left_out(path)["a"]
+    assert "waits until the user approves it" in left_out(path)["a"]
     path.write_text(entries(a="2"))
-    assert "waits until you approve it" in left_out(path)["a"], "it was not what was rejected last"
+    assert "waits until the user approves it" in left_out(path)["a"], "it was not what was rejected last"
 
 
 def test_what_a_projects_own_configuration_includes_waits_wherever_it_is(project, tmp_path):
@@ -249,3 +252,17 @@ def test_which_files_are_a_projects(tmp_path, path, is_project):
         (home / "repository" / "link-out.json").symlink_to(home / "work" / "mcp.json")
     machine = Machine(home, tmp_path, sys.platform, {})
     assert belongs_to_project(Path(tmp_path / path), machine) is is_project
+
+
+def test_another_address_or_credential_of_a_projects_api_waits_and_no_secret_of_it_is_kept(project, monkeypatch):
+    monkeypatch.setenv("TOKEN", "an-0ther-s3cret")
+    path = project / "gateway.toml"
+    api = '[servers.books]\nopenapi = "books.json"\nbase_url = "https://books.example"\n'
+    path.write_text(f'{api}credentials = {{ token = "l1teral-s3cret" }}\n')
+    _, known = read(path)
+    assert known["books"].entry["credentials"] == {"token": "l1teral-s3cret"}
+    records = "".join(one.read_text() for one in user_folder("state").rglob("*-entries.json"))
+    assert "books.example" in records and "l1teral" not in records
+    for text in (api.replace("books.example", "thief.example"), f'{api}credentials = {{ token = "${{TOKEN}}" }}\n'):
+        path.write_text(text)
+        assert [*left_out(path)] == ["books"]

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from deltamcp.catalog.items.function_shape import FunctionShape
 from deltamcp.catalog.items.operation import Operation, ToolOptions
 from deltamcp.catalog.items.prompt import Completer, Prompt
-from deltamcp.catalog.items.resource import LooseUriTemplate, Resource, UriTemplate
+from deltamcp.catalog.items.resource import LooseUriTemplate, Resource, UriTemplate, split_scheme
 from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError, problem_at
 from deltamcp.catalog.schema.json_schema import ForeignSchema
 from deltamcp.catalog.text.clean_text import MAX_PROBLEMS
@@ -135,15 +135,21 @@ class RemoteResource(Resource):
         self.complete = complete
         self.tags: frozenset[str] = frozenset()
         self.origin: object | None = None
+        self._inserted = ""
+        """What the URI of a mounted server's resource has here after its scheme, and has not there."""
 
     def with_uri(self, uri: str) -> "RemoteResource":
-        return RemoteResource(self.function, self.list_item, uri, self.complete)
+        moved = RemoteResource(self.function, self.list_item, uri, self.complete)
+        (_, there), (_, here) = split_scheme(self.uri), split_scheme(uri)
+        moved._inserted = here.removesuffix(there) + self._inserted
+        return moved
 
     def completer(self, argument: str) -> Completer | None:
         return None if self.complete is None else RemoteCompleter(self.complete, argument)
 
     def variables(self, values: dict[str, str], uri: str) -> dict[str, str]:
-        return {"uri": uri}
+        scheme, rest = split_scheme(uri)
+        return {"uri": scheme + rest.removeprefix(self._inserted)}
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         return dict(arguments)

@@ -195,6 +195,13 @@ MAX_URI_CHARS = 8192
 """The longest URI of a resource that a client may send; RFC 9110 asks for 8,000 at least."""
 
 
+def split_scheme(uri: str) -> tuple[str, str]:
+    """Returns a URI in two parts: the scheme with what ends it, and the rest."""
+    separator = "://" if "://" in uri else ":"
+    scheme, found, rest = uri.partition(separator)
+    return (scheme + found, rest) if found else ("", uri)
+
+
 class ResourceOptions(TypedDict, total=False):
     """The options that an author can give a resource."""
 

@@ -13,7 +13,9 @@ from deltamcp.cli.terminal.output import ProgressBar, waiting_label
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.costs.cost import GatewayCost, ServerListing, count_gateway
 from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.gateway.api_server import ApiServer
 from deltamcp.gateway.config import GatewayConfig, GatewayFile, UpstreamConfig
+from deltamcp.gateway.connections import cache_folder, make_target
 from deltamcp.gateway.trust.approvals import Approvals, load
 from deltamcp.gateway.trust.imitation import compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import approve_command, review
@@ -41,6 +43,8 @@ class CheckedUpstream(Struct, frozen=True):
     """Why it has no catalog."""
     host_tools: list[dict[str, JSON]] | None = None
     """What a host is told of without the gateway, where that differs: see `ServerListing`."""
+    notice: str = ""
+    """What its user should know of it, though it has one."""
 
     @property
     def listing(self) -> ServerListing:
@@ -125,6 +129,7 @@ def _row(one: CheckedUpstream) -> Sequence[str]:
         return [one.config.name, "failed", "", one.problem, "", f"{one.seconds:.1f}"]
     tools = f"{_count_offered(one.listing):,}"
     problem = " ".join(f"Its {kind} are not listed: {fault}" for kind, fault in one.upstream_listing.faults.items())
+    problem = " ".join(filter(None, (problem, one.notice)))
     return [one.config.name, "ready", one.upstream_listing.protocol, problem, tools, f"{one.seconds:.1f}"]
 
 
@@ -154,14 +159,14 @@ async def _check_all(config: GatewayConfig) -> list[CheckedUpstream]:
 async def _check(config: UpstreamConfig, guard: ProcessGuard, secrets: UpstreamSecrets) -> CheckedUpstream:
     began = time.monotonic()
     upstream: Upstream | None = None
-    upstream_listing, problem, host_tools = None, "", None
+    upstream_listing, problem, notice, host_tools = None, "", "", None
     try:
-        upstream = Upstream(
-            config.name, config.entry, config.settings, guard=guard, secrets=secrets, speak=config.speak
-        )
+        target = make_target(config, cache_folder())
+        upstream = Upstream(config.name, target, config.settings, guard=guard, secrets=secrets, speak=config.speak)
         async with asyncio.timeout(START_SECONDS):
             upstream_listing = await upstream.fetch_listing()
-            if upstream_listing.is_ours:
+            notice = target.notice if isinstance(target, ApiServer) else ""
+            if upstream_listing.is_ours and not isinstance(target, ApiServer):
                 host_tools = await _fetch_host_tools(config)
     except TimeoutError:
         problem = f"It did not list its tools within {START_SECONDS:g} seconds."
@@ -170,7 +175,7 @@ async def _check(config: UpstreamConfig, guard: ProcessGuard, secrets: UpstreamS
     seconds = time.monotonic() - began
     if upstream is not None:
         await upstream.close()
-    return CheckedUpstream(config, seconds, upstream_listing, problem, host_tools)
+    return CheckedUpstream(config, seconds, upstream_listing, problem, host_tools, secrets.redact(notice))
 
 
 async def _fetch_host_tools(config: UpstreamConfig) -> list[dict[str, JSON]] | None:

@@ -31,6 +31,7 @@ from deltamcp.client.target import (
 from deltamcp.errors import ConfigurationError, ConnectionLostError, UnauthorizedError, UnreachableError
 from deltamcp.hosts import files
 from deltamcp.hosts.files import DISABLED, UNTRUSTED, ConfiguredServer
+from deltamcp.hosts.hosts import Machine
 from deltamcp.runtime.process import keep_grpc_off_stderr
 from deltamcp.values import JSON
 from deltamcp.version import VERSION
@@ -135,10 +136,10 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def add_words_argument(verb: argparse.ArgumentParser, metavar: str) -> None:
-    verb.add_argument(
-        WORDS, nargs=argparse.REMAINDER, metavar=metavar, help="a URL, a file, FILE#NAME, or a command line"
-    )
+def add_words_argument(
+    verb: argparse.ArgumentParser, metavar: str, help_: str = "a URL, a file, FILE#NAME, or a command line"
+) -> None:
+    verb.add_argument(WORDS, nargs=argparse.REMAINDER, metavar=metavar, help=help_)
 
 
 def _parse_seconds(text: str) -> float:
@@ -171,10 +172,39 @@ def read_words(args: argparse.Namespace, parser: argparse.ArgumentParser) -> lis
         words, options = words[:start], words[start:]
         if words and words[-1] in _valued_options(parser):
             raise ConfigurationError(f"{words[-1]} needs a value; put -- before the server if the word is its own.")
+    _parse_options(options, args, parser)
+    return words
+
+
+def read_named_words(args: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
+    """Returns the words before a server, and those of the server: what follows `--`, a second word that is a whole
+    target, or everything from a second word on. Options of `delta-mcp` stand before a command.
+
+    Raises:
+        ConfigurationError: as of `read_words`.
+    """
+    words: list[str] = getattr(args, WORDS)
+    valued = _valued_options(parser)
+    start = count = 0
+    while start < len(words) and words[start] != "--":
+        count += not words[start].startswith("-")
+        if count == 2:
+            break
+        start += 2 if words[start] in valued else 1
+    own, server = words[:start], words[start:]
+    if server[:1] == ["--"]:
+        server = server[1:]
+    elif server and is_whole_target(server[0]):
+        own, server = [*own, *server[1:]], server[:1]
+    names, options = _split_options(own, parser)
+    _parse_options(options, args, parser)
+    return names, server
+
+
+def _parse_options(options: list[str], args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     if options:
         parsed = argparse.Namespace(**{**vars(args), WORDS: []})
         vars(args).update(vars(parser.parse_args(options, parsed)))
-    return words
 
 
 def _split_options(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
@@ -282,7 +312,7 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: "Un
         "info": {"name": COMMAND_LINE, "version": VERSION},
         "speak": args.speak,
         "encoding": args.encoding,
-        "headers": dict(map(_parse_header, args.header)),
+        "headers": dict(map(parse_header, args.header)),
         "listen": False,
         "quiet": True,
     }
@@ -383,11 +413,17 @@ def _is_address(target: Sequence[str]) -> bool:
 
 
 def find_servers(target: str) -> list[ConfiguredServer]:
-    """Returns the servers of a file of `mcpServers`; the one server of `FILE#NAME`, of a Python or an operations file.
+    """Returns the servers of a file of `mcpServers` or of a gateway; the one server of `FILE#NAME`, of a Python or an
+    operations file; the API of an OpenAPI document, also at an address.
 
     Raises:
         ConfigurationError: there is no such file or server.
     """
+    if is_api_document(target):
+        from deltamcp.gateway.api_server import make_entry, name_api
+
+        entry = make_entry({"openapi": target}, files.VariableExpander(Machine.detect(), Path.cwd()), Path.cwd())
+        return [ConfiguredServer(name_api(entry), "file", Path(target), entry)]
     file, mark, name = target.rpartition("#")
     if mark and not Path(target).exists():
         return [files.find_server(Path(file).expanduser(), name)]
@@ -395,7 +431,33 @@ def find_servers(target: str) -> list[ConfiguredServer]:
     if is_python_file(target) or files.is_operations_file(path):
         command, *words = served_command(target)
         return [ConfiguredServer(path.stem, "file", path, {"command": command, "args": words})]
+    document = files.read_document(path)
+    if path.suffix == ".toml" and isinstance(document, dict) and "mcp_servers" not in document:
+        return _gateway_servers(path)
     return files.read_servers(path)
+
+
+def _gateway_servers(path: Path) -> list[ConfiguredServer]:
+    """Returns the servers of our own TOML."""
+    from deltamcp.gateway.config import read_gateway_file  # imported late, so that other verbs start faster
+
+    found = read_gateway_file(path)
+    servers = [
+        ConfiguredServer(one.name, "gateway", path, one.entry, None, one.filled) for one in found.config.upstreams
+    ]
+    return servers + [ConfiguredServer(one.name, "gateway", path, {}, one.reason) for one in found.skipped]
+
+
+def is_api_document(word: str) -> bool:
+    """Whether a word is the file or the address of an OpenAPI document, as far as its name and first members say."""
+    suffix = Path(urlsplit(word).path if "://" in word else word).suffix.lower()
+    if "://" in word or suffix in (".yaml", ".yml"):
+        return suffix in (".json", ".yaml", ".yml")
+    path = Path(word).expanduser()
+    if suffix != ".json" or not path.is_file():
+        return False
+    document = files.read_document(path)
+    return isinstance(document, dict) and ("openapi" in document or "swagger" in document)
 
 
 def name_target(target: Sequence[str]) -> str:
@@ -428,7 +490,11 @@ def missing_word(words: Sequence[str], verb: str, noun: str, listing_verb: str) 
     return ConfigurationError(f"Name a {noun} of {words[0]}; {list_command(listing_verb, words)} lists them.")
 
 
-def _parse_header(text: str) -> tuple[str, str]:
+def parse_header(text: str) -> tuple[str, str]:
+    """
+    Raises:
+        ConfigurationError: this is no `NAME:VALUE`.
+    """
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or any(ord(char) < 32 or ord(char) > 255 for char in text):
         raise ConfigurationError(f"--header takes NAME:VALUE, not {text.partition(':')[0]!r:.40}.")

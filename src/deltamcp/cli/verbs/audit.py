@@ -48,7 +48,8 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         "config",
         nargs="?",
         metavar="CONFIG",
-        help="a file of mcpServers, FILE#NAME for one of them, or a Python file; every host's files here unless given",
+        help="a file of mcpServers, FILE#NAME for one of them, a gateway.toml, a Python file, or an OpenAPI document; "
+        "every host's files here unless given",
     )
     verb.add_argument("--project", action="store_true", help="start what this folder's own files tell of, too")
     verb.add_argument("--only", action="append", metavar="NAME", help="a server to ask; repeatable")
@@ -87,7 +88,9 @@ def run(args: argparse.Namespace) -> None:
     if args.html and not args.html.parent.is_dir():
         raise ConfigurationError(f"There is no folder {args.html.parent} to write {args.html.name} to.")
     found, gateways = _find_all(args.config, args.project)
+    _check_names([*found, *(server for gateway in gateways for server in gateway.behind)], args.only)
     servers = _select_servers(found, args.only)
+    gateways = [msgspec.structs.replace(one, behind=_select_servers(one.behind, args.only)) for one in gateways]
     ask = functools.partial(_ask_server, seconds=args.timeout)
     report = asyncio.run(_audit_with_progress(servers, gateways, ask, args))
     if args.html:
@@ -140,12 +143,25 @@ def _find_servers(config: str | None, project: bool) -> list[ConfiguredServer]:
     return files.find_servers(Path.home(), Path.cwd(), sys.platform, os.environ, trusted=project)
 
 
-def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None) -> list[ConfiguredServer]:
+def _gateway_words(config: str | None) -> Sequence[str]:
+    if config is None:
+        return ()
+    return ("--openapi", config) if targets.is_api_document(config) else (config,)
+
+
+def _check_names(servers: Sequence[ConfiguredServer], only: Sequence[str] | None) -> None:
+    """
+    Raises:
+        ConfigurationError: no server has such a name.
+    """
     names = {server.name for server in servers}
     for name in only or ():
         if name not in names:
             known = ", ".join(sorted(name for name in names if name)) or "none"
             raise ConfigurationError(f"No server is called {name!r}; there are {known}.")
+
+
+def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None) -> list[ConfiguredServer]:
     return [server for server in servers if not only or server.name in only]
 
 
@@ -154,15 +170,20 @@ async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
     from deltamcp.client.client import DeltaClient
     from deltamcp.client.gateway_client import GatewayClient
     from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
+    from deltamcp.gateway.api_server import ApiServer, is_api, name_api
+    from deltamcp.gateway.connections import cache_folder
 
     auth = OAuth(asks_user=False)
     options: ClientOptions = {"listen": False, "quiet": True, "auth": auth, "timeout": seconds}
     options |= {"start_timeout": seconds, "info": {"name": COMMAND_LINE, "version": VERSION}}
+    target = ApiServer(name_api(entry), entry, cache_folder()) if is_api(entry) else entry
     try:
-        async with GatewayClient(entry, **options) as client:
+        async with GatewayClient(target, **options) as client:
             if client.server.progressive is None:
                 return ServerAnswer(await client.describe(), client.server.instructions or "")
             operations = await client.fetch_tools()
+            if isinstance(target, ApiServer):  # no host has another way to it
+                return ServerAnswer(operations, client.server.instructions or "")
         options["progressive"] = False  # as a host asks a server of this library
         async with DeltaClient(entry, **options) as host:
             return ServerAnswer(await host.describe(), host.server.instructions or "", operations)
@@ -182,7 +203,8 @@ async def _audit_with_progress(
             progress_bar.set_label(waiting_label(waiting))
 
     with ProgressBar(waiting_label(waiting), len(waiting)) as progress_bar:
-        return await audit(servers, ask, args.timeout, show_answer, args.model, args.config, gateways)
+        words = _gateway_words(args.config)
+        return await audit(servers, ask, args.timeout, show_answer, args.model, words, gateways)
 
 
 def _print_report(report: AuditReport) -> None:

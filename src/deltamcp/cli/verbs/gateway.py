@@ -4,6 +4,7 @@ import argparse
 import functools
 import logging
 import os
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from deltamcp.catalog.text.clean_text import json_text
 from deltamcp.cli.serving import gateway_dashboard, monitoring_options
 from deltamcp.cli.serving.gateway_dashboard import DashboardOptions
 from deltamcp.cli.serving.serve_command import add_serving_options, serve
@@ -21,6 +23,7 @@ from deltamcp.cli.terminal.command_parser import CommandParser
 from deltamcp.cli.terminal.output import suggest
 from deltamcp.client.target import is_python_file, served_command
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.api_server import make_entry, name_api
 from deltamcp.gateway.config import (
     DEFAULT_RESULTS,
     GatewayConfig,
@@ -28,14 +31,16 @@ from deltamcp.gateway.config import (
     SkippedServer,
     UpstreamConfig,
     configuration_files,
+    entry_fault,
     read_gateway_file,
     read_gateway_server,
 )
 from deltamcp.gateway.item_names import name_address, name_command
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.entry_approvals import EntryApprovals
+from deltamcp.gateway.trust.entry_approvals import EntryApprovals, log_line
 from deltamcp.hosts import files
-from deltamcp.hosts.hosts import installed_folder
+from deltamcp.hosts.files import VariableExpander
+from deltamcp.hosts.hosts import Machine, installed_folder
 from deltamcp.results.policy import ResultPolicy, merge_policies
 from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.runtime.own_files import user_folder
@@ -48,7 +53,7 @@ _USAGE = "delta-mcp gateway [OPTIONS] [CONFIG | URL | FILE.py | -- COMMAND...]"
 _DESCRIPTION = (
     "CONFIG is a file of servers as your host writes it (mcpServers), FILE#NAME for one of them, or a gateway.toml of "
     "delta-mcp; without it, your own gateway.toml. A URL, a Python file or a command line, best after --, is wrapped "
-    "alone. Our options stand before it, or after a word that is a file or a URL."
+    "alone; --openapi offers an HTTP API. Our options stand before it, or after a word that is a file or a URL."
 )
 _CONFIGURATION_SUFFIXES = (".json", ".jsonc", ".toml")
 
@@ -95,16 +100,41 @@ class GatewayOptions(Struct, frozen=True):
         return msgspec.structs.replace(config, upstreams=upstreams, results=results, **given)
 
 
+class ApiOptions(Struct, frozen=True):
+    """What the command line says of an API that is offered alone. Its texts may have variables."""
+
+    document: str
+    base_url: str | None = None
+    headers: tuple[str, ...] = ()
+
+    def read(self) -> GatewayFile:
+        """
+        Raises:
+            ConfigurationError: a variable is not set, or an option is wrong.
+        """
+        given: dict[str, Any] = {"openapi": self.document, "headers": dict(map(targets.parse_header, self.headers))}
+        if self.base_url is not None:
+            given["base_url"] = self.base_url
+        expander = VariableExpander(Machine.detect(), Path.cwd())
+        entry = make_entry(given, expander, Path.cwd())
+        name = name_api(entry)
+        found = _wrap(name, entry, expander.filled)
+        if problem := expander.missing_text or entry_fault(found.config.upstreams[0]):
+            raise ConfigurationError(f"{name} cannot be offered: {problem}.")
+        return found
+
+
 class GatewaySource(Struct, frozen=True):
     """A gateway that a command line describes; each process that serves reads its configuration anew."""
 
     words: tuple[str, ...]
     options: GatewayOptions
     dashboard: DashboardOptions | None = None
+    api: ApiOptions | None = None
 
     @property
     def label(self) -> str:
-        return self.words[0] if self.words else "The gateway"
+        return self.words[0] if self.words else "The gateway" if self.api is None else self.api.document
 
     @property
     def folder(self) -> Path:
@@ -115,7 +145,7 @@ class GatewaySource(Struct, frozen=True):
 
     def files(self) -> Sequence[Path]:
         """Returns the files that the configuration is read from; none if the command line alone says it."""
-        path = _find_file(list(self.words))
+        path = _find_file(list(self.words)) if self.api is None else None
         return [] if path is None else configuration_files(path)
 
     def read(self, known: Mapping[str, UpstreamConfig] = MappingProxyType({})) -> GatewayFile:
@@ -127,7 +157,7 @@ class GatewaySource(Struct, frozen=True):
         Raises:
             ConfigurationError: there is none, or it has faults.
         """
-        found = _read_words(list(self.words), known)
+        found = _read_words(list(self.words), known) if self.api is None else self.api.read()
         named = [*(one.name for one in found.config.upstreams), *(one.name for one in found.skipped)]
         for name in self.options.only:
             if name not in named:
@@ -158,7 +188,7 @@ class GatewaySource(Struct, frozen=True):
             raise ConfigurationError(_nothing_to_start(self.label, live.found.skipped))
         for server in live.found.skipped:
             level = logging.INFO if server.reason == files.DISABLED else logging.WARNING
-            logger.log(level, "%s is left out: %s.", server.name, server.reason)
+            logger.log(level, "%s", log_line(server))
         ledger = Ledger(LedgerFile()) if self.options.has_ledger else None
         gateway = Gateway(live.found.config, ledger=ledger, live=live if self.files() else None)
         monitoring_options.redact_log(gateway.redact)
@@ -182,6 +212,19 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="begin names with that of their server (default: if there are several)",
     )
+    verb.add_argument(
+        "--openapi", metavar="DOCUMENT", help="offer an HTTP API: the file or the address of its OpenAPI document"
+    )
+    verb.add_argument(
+        "--base-url", metavar="URL", help="with --openapi: where the API is, if not where its document says"
+    )
+    verb.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME:VALUE",
+        help="with --openapi: a header of every request, such as 'Authorization: Bearer ${TOKEN}'; repeatable",
+    )
     verb.add_argument("--max-tokens", type=_parse_tokens, metavar="N", help="of a result (default 20,000)")
     verb.add_argument("--raw", action="store_true", help="pass results on as they are, of any size")
     verb.add_argument("--only", action="append", default=[], metavar="NAME", help="a server to offer; repeatable")
@@ -198,7 +241,8 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
     def run(args: argparse.Namespace) -> None:
         words = targets.read_words(args, verb)
-        source = GatewaySource(tuple(words), _read_options(args), gateway_dashboard.read_options(args))
+        options, dashboard = _read_options(args), gateway_dashboard.read_options(args)
+        source = GatewaySource(tuple(words), options, dashboard, _read_api(args, words))
         if args.check:
             from deltamcp.cli.serving.gateway_check import run_check
 
@@ -245,6 +289,19 @@ def _read_options(args: argparse.Namespace) -> GatewayOptions:
     )
 
 
+def _read_api(args: argparse.Namespace, words: list[str]) -> ApiOptions | None:
+    if args.openapi is None:
+        if args.base_url is not None or args.header:
+            raise ConfigurationError("--base-url and --header go with --openapi DOCUMENT.")
+        return None
+    if words:
+        raise ConfigurationError(
+            f"--openapi offers an API alone, without {words[0]}; beside other servers it stands in a gateway.toml, as "
+            f"openapi = {json_text(args.openapi)} under [servers.NAME]."
+        )
+    return ApiOptions(args.openapi, args.base_url, tuple(args.header))
+
+
 def _find_file(words: list[str]) -> Path | None:
     """Returns the file that has the configuration; None if the words are a server."""
     if not words:
@@ -273,6 +330,8 @@ def _read_words(words: list[str], known: Mapping[str, UpstreamConfig]) -> Gatewa
     file, mark, name = word.rpartition("#")
     if mark and Path(file).expanduser().is_file():
         return read_gateway_server(Path(file).expanduser(), name, entries, known)
+    if targets.is_api_document(word) and not shutil.which(word):
+        raise ConfigurationError(f"{word} is an OpenAPI document: delta-mcp gateway --openapi {shlex.quote(word)}")
     if path.is_file() and not shutil.which(word):
         return read_gateway_file(path, entries, known)
     if path.suffix in _CONFIGURATION_SUFFIXES:

@@ -19,21 +19,30 @@ class MemoryLink:
     carries_headers = False
     pid: int | None = None
 
-    def __init__(self, engine: Engine, limits: Limits, duplex: type[Duplex] = Duplex) -> None:
-        """`duplex` is how the server reads and writes messages: as MCP or as MCP-lite."""
+    def __init__(
+        self,
+        run: Callable[[], contextlib.AbstractAsyncContextManager[Engine]],
+        limits: Limits,
+        duplex: type[Duplex] = Duplex,
+    ) -> None:
+        """
+        Args:
+            run: Opens the server, as long as the link is open.
+            duplex: How the server reads and writes messages: as MCP or as MCP-lite.
+        """
         self._make_duplex = duplex
         self.codec = JSON_CODEC
         self.ended: bool = False
-        self._engine, self._limits = engine, limits
+        self._run, self._limits = run, limits
         self._exit_stack = contextlib.AsyncExitStack()
         self._duplex: Duplex | None = None
         self.writable: asyncio.Event = asyncio.Event()
         self.writable.set()  # memory can always be written to
 
     async def open(self, receiver: MessageReceiver) -> None:
-        await self._exit_stack.enter_async_context(self._engine.lifespan.running())
+        engine = await self._exit_stack.enter_async_context(self._run())
         self._receiver = receiver
-        self._duplex = self._make_duplex(self._engine, self)
+        self._duplex = self._make_duplex(engine, self)
 
     async def send(
         self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS, ends_at: float | None = None

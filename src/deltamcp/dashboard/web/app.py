@@ -26,7 +26,8 @@ from deltamcp.wire import sse
 
 logger: logging.Logger = logging.getLogger("deltamcp.http")
 
-_MAX_BODY_BYTES = 1024 * 1024
+_MAX_FORM_BYTES, _MAX_LOGIN_BYTES = 128 * 1024, 16 * 1024
+"""Of forms; one of 128 kB takes some 50 ms to decode at worst, which is when all of it is percent signs."""
 _MAX_QUERY_FIELDS = 20
 _EVENT_SECONDS = 0.25
 """Between two events of one page, so that a busy gateway does not keep a browser busy."""
@@ -135,13 +136,16 @@ class DashboardApp:
         query = _fields(scope["query_string"])
         if path.startswith("/static/"):
             return _static(path.removeprefix("/static/"))
-        form = await _read_form(receive) if scope["method"] == "POST" else {}
+        is_post = scope["method"] == "POST"
         if path == "/login":
-            return await self._log_in(scope, {**query, **form})
+            return await self._log_in(
+                scope, {**query, **(await _read_form(receive, _MAX_LOGIN_BYTES) if is_post else {})}
+            )
         session = self._logins.find(asgi.read_cookie(scope["headers"], self._cookie))
         if session is None:
             wants_token = self._check_token is not None
             return _page(home_page.login_page("/login", "", wants_token), HTTPStatus.UNAUTHORIZED)
+        form = await _read_form(receive, _MAX_FORM_BYTES) if is_post else {}
         gateways = {gateway.id: gateway for gateway in await self._find_gateways()}
         if path == "/":
             return await self._list(list(gateways.values()))
@@ -232,6 +236,8 @@ class DashboardApp:
         """Sends what changes until the browser goes: new calls as rows, and that states are others."""
         start = await request.gateway.ask("changes", {"seconds": 0})
         seq, state = start["seq"], start["state"]
+        if "calls" in request.query:  # of the last call that the page has: others may have come since it was read
+            seq = min(seq, _parse_count(request.query["calls"]))
         streaming = [(b"content-type", b"text/event-stream"), _NOT_STORED, *_HEADERS]
         await send({"type": "http.response.start", "status": 200, "headers": streaming})
         gone = asyncio.ensure_future(asgi.wait_for_disconnect(receive))
@@ -268,7 +274,7 @@ def _events(found: Any, state: str, request: BrowserRequest) -> bytes:
         events.append(sse.encode_named_event("state", b"{}"))
     if found["calls"]:
         rows = []
-        if request.query.get("calls"):
+        if "calls" in request.query:
             rows = [str(calls_page.call_row(call)) for call in found["calls"] if _fits(call, request.query)]
         events.append(sse.encode_named_event("calls", json.dumps({"rows": rows}).encode()))
     return b"".join(events)
@@ -487,19 +493,19 @@ def _fields(encoded: bytes) -> dict[str, str]:
         raise RefusalError(HTTPStatus.BAD_REQUEST, "The address has too many fields.") from None
 
 
-async def _read_form(receive: Receive) -> dict[str, str]:
+async def _read_form(receive: Receive, most: int) -> dict[str, str]:
     """
     Raises:
         RefusalError: it is too large.
     """
-    body = b""
+    body = bytearray()
     while True:
         message = await receive()
         body += message.get("body", b"")
-        if len(body) > _MAX_BODY_BYTES:
-            raise RefusalError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "A form has at most a megabyte.")
+        if len(body) > most:
+            raise RefusalError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"This form has at most {most // 1024} kB.")
         if message["type"] == "http.disconnect" or not message.get("more_body"):
-            return _fields(body)
+            return _fields(bytes(body))
 
 
 def _parse_count(text: str) -> int:

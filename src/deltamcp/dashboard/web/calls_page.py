@@ -31,7 +31,7 @@ def calls_page(
 ) -> Html:
     query = {name: asked.get(name, "") for name in ("text", "outcome") if asked.get(name)}
     rows = [call_row(call) for call in found["calls"]]
-    events = look.url("events") + (f"?{urlencode({**query, 'calls': 'yes'})}")
+    events = look.url("events") + (f"?{urlencode({**query, 'calls': found['seq']})}")
     return document(
         "Calls",
         element("h1", "Calls"),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,8 +28,8 @@ _MAX_RECORD_BYTES = 256 * 1024 * 1024
 class Approvals:
     """Reads and changes the records of approvals. Several gateways may use one folder at the same time."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """`folder` is by default in the user's folder for the state of programs."""
+    def __init__(self, folder: Path | Literal[False] | None = None) -> None:
+        """`folder` is by default in the user's folder for the state of programs; False to store nothing."""
         self._given_folder = folder
         self._unstored: dict[str, ApprovalRecord] = {}
         """By upstream, the records that cannot be stored: they hold until this process ends."""
@@ -38,8 +38,10 @@ class Approvals:
     def folder(self) -> Path:
         """
         Raises:
-            ConfigurationError: the user has no home.
+            ConfigurationError: the user has no home, or nothing is stored.
         """
+        if self._given_folder is False:
+            raise ConfigurationError("Approvals are not stored.")
         return self._given_folder or user_folder("state") / "approvals"
 
     def path(self, config: UpstreamConfig) -> Path:
@@ -101,7 +103,7 @@ class Approvals:
         return review(config, listing, record or load(self.path(config))).withheld
 
     def _keep_unstored(self, config: UpstreamConfig, reviewed: Review, error: ConfigurationError) -> Review:
-        if config.name not in self._unstored:
+        if config.name not in self._unstored and self._given_folder is not False:
             logger.warning("%s: changed definitions are noticed only until the gateway ends: %s", config.name, error)
         self._unstored[config.name] = reviewed.record
         return reviewed
@@ -112,7 +114,10 @@ class Approvals:
         Raises:
             ConfigurationError: the record cannot be read or written.
         """
-        self.change(self.path(config), lambda record: with_varying_numbers(record, first, second))
+        if self._given_folder is False:
+            self._unstored[config.name] = with_varying_numbers(self._unstored[config.name], first, second)
+        else:
+            self.change(self.path(config), lambda record: with_varying_numbers(record, first, second))
 
     def change(
         self, path: Path, decide: Callable[[ApprovalRecord], ApprovalRecord], absent: ApprovalRecord | None = None
@@ -180,7 +185,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _identity(entry: dict[str, Any]) -> Any:
     """Returns what says which server an entry of a configuration means; variables and headers do not."""
-    return {key: entry[key] for key in ("command", "args", "url") if key in entry}
+    return {key: entry[key] for key in ("command", "args", "url", "openapi") if key in entry}
 
 
 def file_name(name: str) -> str:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.config import SkippedServer
 from deltamcp.gateway.trust.approvals import Approvals, file_name
 from deltamcp.gateway.trust.definition_hash import is_identical, pointer
 from deltamcp.gateway.trust.review import ENTRY, ApprovalRecord, approve_command
@@ -25,6 +26,7 @@ from deltamcp.hosts.files import DISABLED, ConfiguredServer, is_reference
 from deltamcp.runtime.secrets import is_secret_name
 from deltamcp.values import JSON
 
+_WAITS = "waits until the user approves it"
 _DIGEST_CHARS = 8
 _PATH_KEY = re.compile(r"(?<=/)(?=[^/]*[0-9])(?=[^/]*[A-Za-z])[\w~%.-]{16,}(?=/|$)")
 """A part of an address's path that may be a key, as some services have it there."""
@@ -65,7 +67,7 @@ class EntryApprovals:
             self._unstored[file] = decided
         places = _places(servers)
         return [
-            replace(server, skip_reason=_fault(decided, places[index], server.name) or server.skip_reason)
+            replace(server, skip_reason=_fault(decided, places[index]) or server.skip_reason)
             if index in places
             else server
             for index, server in enumerate(servers)
@@ -106,16 +108,18 @@ def _is_in(known: Mapping[str, JSON], place: str, entry: JSON) -> bool:
     return place in known and is_identical(known[place], entry)
 
 
-def _fault(record: ApprovalRecord, place: str, name: str) -> str:
+def _fault(record: ApprovalRecord, place: str) -> str:
     """Returns why a server must not be reached as its entry says, as the end of a sentence; empty if it may be."""
-    command = approve_command(name)
-    is_known = place in record.approved
     if place in record.waiting:
-        what = "has changed" if is_known else "is new"
-        return f"its entry {what} in a project's file, and waits until you approve it: {command}"
-    if place in record.rejected:
-        return f"you rejected its entry in a project's file; change it there, or approve it: {command}"
-    return ""
+        what = "has changed" if place in record.approved else "is new"
+        return f"its entry {what} in a project's file, and {_WAITS}"
+    return "the user rejected its entry in a project's file" if place in record.rejected else ""
+
+
+def log_line(server: SkippedServer) -> str:
+    """Returns what the log says of a server that is left out: the command that approves it, too, which models are not
+    told, because they may run commands."""
+    return f"{server} {approve_command(server.name)} shows it." if server.reason.endswith(_WAITS) else str(server)
 
 
 def shown_entry(entry: Mapping[str, Any], salt: str) -> dict[str, JSON]:
@@ -131,11 +135,26 @@ def shown_entry(entry: Mapping[str, Any], salt: str) -> dict[str, JSON]:
     for key in ("env", "headers"):
         if table := entry.get(key):
             shown[key] = {name: mask(text) if is_secret_name(name) else text for name, text in table.items()}
+    if credentials := entry.get("credentials"):  # of an HTTP API
+        shown["credentials"] = {name: _masked_texts(one, mask) for name, one in credentials.items()}
     if args := entry.get("args"):
         shown["args"] = [_shown_word(before, word, mask) for before, word in itertools.pairwise(["", *args])]
-    if url := entry.get("url"):
-        shown["url"] = _shown_address(url, mask)
+    for key in ("url", "openapi", "base_url"):
+        if url := entry.get(key):
+            shown[key] = _shown_address(url, mask)
+    if credentials := entry.get("credentials"):
+        shown["credentials"] = {name: _shown_credential(one, mask) for name, one in credentials.items()}
     return {key: value for key, value in shown.items() if value not in ({}, [])}
+
+
+def _shown_credential(credential: JSON, mask: Callable[[str], str]) -> JSON:
+    if not isinstance(credential, dict):
+        return mask(str(credential))
+    return {name: mask(str(text)) if name == "client_secret" else text for name, text in credential.items()}
+
+
+def _masked_texts(value: Any, mask: Callable[[str], str]) -> JSON:
+    return {key: mask(str(text)) for key, text in value.items()} if isinstance(value, Mapping) else mask(str(value))
 
 
 def _shown_word(before: str, word: str, mask: Callable[[str], str]) -> str:

@@ -27,6 +27,8 @@ ABSENCES: dict[Verdict, str] = {
     Verdict.CHANGED: "is kept out, because its definition changed after it was approved; the user has to approve it.",
     Verdict.NEW: "is new, and kept out until the user approves it.",
     Verdict.IMITATION: "is kept out, because it looks like a tool of another server; the user has to approve it.",
+    Verdict.ELSEWHERE: "is kept out, because its request would go elsewhere, or carry something else, than was "
+    "approved; the user has to approve that.",
     Verdict.REJECTED: "was rejected by the user, and stays out until the user approves it.",
 }
 """What whoever names a withheld item is told, by verdict. Models read it, and are not told how to approve."""
@@ -70,7 +72,8 @@ class Quarantine:
         """Reviews what an upstream listed just now; of one that is new also what varies from list to list."""
         last = self._last.get(offer.upstream)
         reviewed = await asyncio.to_thread(self._review, offer, {} if last is None else last.imitations)
-        if reviewed is None or not reviewed.is_first_sight:
+        is_made_here = offer.listing.requests is not None  # of a document, which says the same each time
+        if reviewed is None or not reviewed.is_first_sight or is_made_here:
             return
         try:
             again = await offer.upstream.fetch_listing()

@@ -118,6 +118,8 @@ def _is_word(chars: str) -> bool:
 
 
 INSTRUCTIONS = "/instructions"
+REQUESTS = "/requests"
+"""The pointer of what `UpstreamListing.requests` says; while it waits, nothing of the upstream is offered."""
 ENTRY = "/entry"
 KINDS = ("tools", "prompts", "resources", "templates", "instructions")
 """What is compared; a pointer begins with one of them."""
@@ -165,6 +167,8 @@ class Verdict(enum.Enum):
     CHANGED = "changed"
     NEW = "new"
     IMITATION = "imitation"
+    ELSEWHERE = "elsewhere"
+    """Its request would go where, or carry what, nobody approved."""
     REJECTED = "rejected"
 
 
@@ -206,6 +210,8 @@ def review(
     decided = _Decisions(config, record, imitations, listing)
     for place, definition in listed.items():
         decided.decide(place, definition)
+    if REQUESTS in decided.withheld:
+        decided.withheld = {**dict.fromkeys(listed, Verdict.ELSEWHERE), **decided.withheld}
     return Review(decided.new_record(listed), False, decided.withheld, list(decided.notes(listed)))
 
 
@@ -222,6 +228,8 @@ def listed_definitions(listing: UpstreamListing) -> Iterator[tuple[str, JSON]]:
                 yield place, item
     if listing.instructions:
         yield INSTRUCTIONS, listing.instructions
+    if listing.requests is not None:
+        yield REQUESTS, listing.requests
 
 
 def _named_items(listing: UpstreamListing) -> Iterator[tuple[str, JSON]]:
@@ -303,6 +311,9 @@ class _Decisions:
         self._resource_texts = {self._resource_text(place, resource) for place, resource in approved} | {""}
 
     def decide(self, place: str, definition: JSON) -> None:
+        if place == REQUESTS:
+            self._decide_requests(definition)
+            return
         is_known = place in self._record.approved
         if kind_of(place) not in self._record.kinds:
             self._approved[place] = definition
@@ -323,6 +334,17 @@ class _Decisions:
         else:
             self._approved[place] = definition
             (self._accepted if is_known else self._added).append(place)
+
+    def _decide_requests(self, requests: JSON) -> None:
+        """Decides whether requests may be sent; no policy of the operator accepts another place for them."""
+        known = self._record.approved.get(REQUESTS)
+        if known is None:
+            self._approved[REQUESTS] = requests
+        elif not _is_within(requests, known):
+            if is_identical(requests, self._record.rejected.get(REQUESTS)):
+                self.withheld[REQUESTS] = Verdict.REJECTED
+            else:
+                self._withhold(REQUESTS, requests, Verdict.CHANGED)
 
     def _withhold(self, place: str, definition: JSON, verdict: Verdict) -> None:
         self._waiting[place] = definition
@@ -363,7 +385,7 @@ class _Decisions:
         vanished = sorted({*self._vanished_places(listed)} - {*self._record.vanished})
         told = {
             "now says something else of {}, which is kept out until you approve it: " + command: [
-                place for place in waits if self.withheld[place] is Verdict.CHANGED
+                place for place in waits if self.withheld[place] is Verdict.CHANGED and place != REQUESTS
             ],
             "has something new, which is kept out until you approve it: {}: " + command: [
                 place for place in waits if self.withheld[place] is Verdict.NEW
@@ -375,12 +397,31 @@ class _Decisions:
         for sentence, places in told.items():
             if places:
                 yield f"{self._config.name} {sentence.replace('{}', _names(places), 1)}"
+        if REQUESTS in waits:
+            yield (
+                f"{self._config.name} would send requests elsewhere, or with other credentials, than you approved, so "
+                f"nothing of it is offered until you do: {command}"
+            )
         for place in waits:
             if self.withheld[place] is Verdict.IMITATION:
                 yield f"{self._imitations[place]}, and is kept out until you approve it: {command}"
         for place in [place for place in waits if self.withheld[place] is Verdict.CHANGED][:_MAX_NAMED]:
             if hint := variance_hint(self._record, place, self._waiting[place]):
                 yield f"{self._config.name}: {hint}"
+
+
+def _is_within(requests: JSON, known: JSON) -> bool:
+    """Returns whether requests go nowhere else, and carry nothing else, than is known of them."""
+    if not (isinstance(requests, dict) and isinstance(known, dict)):
+        return False
+    origins, known_origins = (
+        {*map(str, value)} if isinstance(value := one.get("origins"), list) else set() for one in (requests, known)
+    )
+    security, known_security = (
+        value if isinstance(value := one.get("security"), dict) else {} for one in (requests, known)
+    )
+    is_same = all(name in known_security and is_identical(row, known_security[name]) for name, row in security.items())
+    return origins <= known_origins and is_same
 
 
 def entry_name(place: str) -> str:
@@ -426,7 +467,8 @@ def _without_repetitions(listed: dict[str, JSON]) -> dict[str, JSON]:
 def _counts(listed: dict[str, JSON]) -> str:
     counts = Counter(map(kind_of, listed))
     parts = [f"{counts[kind]} {kind if counts[kind] > 1 else kind[:-1]}" for kind in KINDS[:-1] if counts[kind]]
-    parts += ["its instructions"] if INSTRUCTIONS in listed else []
+    texts = {INSTRUCTIONS: "its instructions", REQUESTS: "where its requests go"}
+    parts += [text for place, text in texts.items() if place in listed]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 

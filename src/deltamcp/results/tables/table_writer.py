@@ -17,12 +17,15 @@ line for each of these; without `id` it has a line for each list.
 """
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from deltamcp.results.tables.item_rows import find_item_rows, split_by_sizes
 from deltamcp.results.tables.plan import ABSENT, ABSENT_PARENT, Plan, PlannedColumn, flatten, is_word_boundary
 from deltamcp.results.tables.syntax import (
+    ITEM_COLUMN,
+    KEY_COLUMN,
+    KEYS_COLUMN,
     OBJECT_HEAD,
     ColumnPath,
     ColumnReference,
@@ -31,6 +34,7 @@ from deltamcp.results.tables.syntax import (
     is_json,
     json_text,
     looks_like_json,
+    position_column,
     reference_text,
     write_cell,
     write_template,
@@ -39,6 +43,8 @@ from deltamcp.results.tables.syntax import (
 from deltamcp.values import JSON
 from deltamcp.work import Work
 
+_SCALAR_TYPES = frozenset({str, int, float})
+_CONSTANT_TYPES = frozenset({int, float, bool})
 _MIN_ROWS = 4
 _MAX_LOOKUPS = 6
 _CELLS_PER_STEP = 8
@@ -176,6 +182,47 @@ class TextTable(NamedTuple):
         return self.is_single and all(
             0 < len(cell) <= _MAX_CELL_CHARS_IN_LINE and "," not in cell for cell in self.lines
         )
+
+
+def as_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
+    """Returns a list or an object as one table, whatever the table costs; None where it is not tabular."""
+    if len(value) < 2:
+        return None
+    kinds = set(map(type, value.values() if isinstance(value, dict) else value))
+    if isinstance(value, list):
+        if kinds == {dict}:
+            return write_table(value, dictionary, work)
+        if kinds == {list} and len(set(map(len, value))) == 1:
+            return write_table(
+                [{position_column(at): item for at, item in enumerate(row)} for row in value], dictionary, work
+            )
+        is_constant = len(kinds) == 1 and kinds <= _CONSTANT_TYPES and value.count(value[0]) == len(value)
+        if kinds != {str} and not is_constant:
+            return None
+        return write_table([{ITEM_COLUMN: item} for item in value], dictionary, work)
+    if kinds == {dict}:
+        return write_table([{KEY_COLUMN: key, **row} for key, row in value.items()], dictionary, work)
+    if kinds == {list}:
+        return write_table(list(_list_member_rows(value)), dictionary, work)
+    return (
+        write_table([{KEY_COLUMN: key, ITEM_COLUMN: item} for key, item in value.items()], dictionary, work)
+        if kinds <= _SCALAR_TYPES
+        else None
+    )
+
+
+def as_item_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
+    """Returns a list of objects that have a list each as one table of the items; None where it is none."""
+    is_rows = isinstance(value, list) and len(value) > 1 and all(type(row) is dict for row in value)
+    return write_item_table(value, dictionary, work) if is_rows else None
+
+
+def _list_member_rows(value: dict[str, list[JSON]]) -> Iterator[dict[str, JSON]]:
+    for key, items in value.items():
+        if not items:
+            yield {KEYS_COLUMN: key}
+        for item in items:
+            yield {KEYS_COLUMN: key, ITEM_COLUMN: item}
 
 
 def write_table(rows: Sequence[dict[str, JSON]], dictionary: bool, work: Work) -> TextTable | None:

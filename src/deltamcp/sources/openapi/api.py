@@ -1,5 +1,6 @@
 """`Api`: a document with what its user has set, as operations with names, definitions and requests."""
 
+import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,7 +26,6 @@ from deltamcp.sources.openapi.security import Requirement, SecurityScheme, read_
 from deltamcp.sources.openapi.servers import choose_server, document_servers, operation_servers, server_url
 from deltamcp.sources.openapi.settings import ApiSettings, OperationPattern, any_matches
 from deltamcp.values import JSON
-from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
 
 _MAX_DEFINITION_VALUES = 2_000
 """The values in the definitions of one operation's arguments; a pod of Kubernetes has some 1,500."""
@@ -303,14 +303,28 @@ class Api:
         return frozenset((one.place, one.parameter.lower()) for one in schemes)
 
     @functools.cached_property
-    def security_digest(self) -> str:
-        """Differs where requests or credentials would go elsewhere: what a user approves with the document."""
-        schemes = [_scheme_row(one) for one in self.schemes.values()]
-        return sha256_digest(encode_canonical({"hosts": [*self.hosts], "schemes": schemes}))
+    def requests(self) -> dict[str, JSON]:
+        """Where requests go because the document says so, and what they carry there: what a user approves with it."""
+        urls = [] if self.settings.base_url is not None else [self.base_url, *self._own_urls()]
+        return {
+            "origins": [*sorted({_origin(url) for url in urls})],
+            "security": {one.name: _scheme_row(one) for one in self.schemes.values()},
+        }
+
+    def _own_urls(self) -> Iterator[str]:
+        """Yields the addresses of the operations that have servers of their own; one that has none is not called."""
+        for operation in self.operations:
+            with contextlib.suppress(ConfigurationError):
+                yield operation.base_url
 
 
-def _scheme_row(scheme: SecurityScheme) -> JSON:
-    return [scheme.name, scheme.kind, scheme.place, scheme.parameter, scheme.prefix, scheme.token_url]
+def _scheme_row(scheme: SecurityScheme) -> dict[str, JSON]:
+    row = {"kind": scheme.kind, "in": scheme.place, "name": scheme.parameter, "prefix": scheme.prefix}
+    return {**row, "tokenUrl": scheme.token_url} if scheme.token_url else {**row}
+
+
+def _origin(url: str) -> str:
+    return "://".join(urlsplit(url)[:2]).lower()
 
 
 def _host(url: str) -> str:

@@ -40,7 +40,7 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     credentials: dict[str, str | ClientCredentials] = {}
     """By the name of the document's security scheme: a key, a token, or `user:password`."""
     allow: tuple[str, ...] = ()
-    """Which operations are offered, see `OperationPattern`; empty for all."""
+    """Which operations are offered, as `tag:NAME`, `GET`, `/path/*`, `GET /path/*`, an id or a name; empty for all."""
     deny: tuple[str, ...] = ()
     """Which are not, whatever `allow` says."""
     include_deprecated: bool = False

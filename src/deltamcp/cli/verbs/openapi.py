@@ -1,0 +1,170 @@
+"""`delta-mcp openapi` reports on the document of an HTTP API, or writes an operations file from it."""
+
+import argparse
+import asyncio
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from deltamcp.catalog.disclosure import Disclosure, definition_tokens
+from deltamcp.catalog.text.clean_text import visible_line
+from deltamcp.cli.serving.gateway_check import cost_sentence
+from deltamcp.cli.terminal import output, targets
+from deltamcp.client.client import connect
+from deltamcp.costs.cost import Cost, GatewayCost, ServerListing, count_together
+from deltamcp.errors import ConfigurationError
+from deltamcp.server import DeltaServer
+from deltamcp.sources.openapi.api import Api
+from deltamcp.sources.openapi.location import load_document
+from deltamcp.sources.openapi.operations_file import OperationsFileDraft, draft_operations_file
+from deltamcp.sources.openapi.settings import ApiSettings
+from deltamcp.values import JSON
+
+_MAX_CHARS = 300
+"""Of a line that repeats the document."""
+
+
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("document", metavar="DOCUMENT", help="the file or the address of an OpenAPI document")
+    verb.add_argument("--base-url", metavar="URL", help="where the API is, if not where its document says")
+    verb.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME:VALUE",
+        help="a header of every request, such as 'Authorization: Bearer ${TOKEN}'; repeatable",
+    )
+    verb.add_argument("--deprecated", action="store_true", help="with deprecated operations")
+    verb.add_argument(
+        "--to", type=Path, metavar="FILE", help="write an operations file from it, to edit by hand; not over another"
+    )
+    verb.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    verb.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    settings = ApiSettings(
+        base_url=args.base_url,
+        headers=dict(map(targets.parse_header, args.header)),
+        include_deprecated=args.deprecated,
+    )
+    if args.to is not None and args.to.exists():
+        raise ConfigurationError(f"{args.to} is there already; name another file, or remove it.")
+    api = Api(asyncio.run(load_document(args.document, settings, os.environ)), settings)
+    if args.to is not None:
+        _write(draft_operations_file(api), args.to, args.json)
+        return
+    definitions = asyncio.run(_list(api, args.base_url is None))
+    cost = count_together(
+        [ServerListing(api.title or "API", definitions)], disclosure=Disclosure("meta", query=True, destructive=False)
+    )
+    if args.json:
+        output.print_json(_report(api, definitions, cost))
+    else:
+        _print(api, definitions, cost)
+
+
+async def _list(api: Api, may_be_nowhere: bool) -> list[dict[str, JSON]]:
+    """Returns the operations as they are listed by a server that offers them."""
+    server = DeltaServer("API", disclosure="full")
+    try:
+        server.add_openapi(api)
+    except ConfigurationError:
+        if not may_be_nowhere or not _fault(api):
+            raise
+        # What the operations are does not depend on where they are.
+        server = DeltaServer("API", disclosure="full")
+        server.add_openapi(Api(api.document, ApiSettings(base_url="http://example.invalid")))
+    async with connect(server, progressive=False) as client:
+        return await client.describe()
+
+
+def _fault(api: Api) -> str:
+    """Returns why nobody knows where the API is; empty if that is known."""
+    try:
+        api.base_url  # noqa: B018 - it is found out now
+    except ConfigurationError as error:
+        return str(error)
+    return ""
+
+
+def _faults(api: Api) -> list[str]:
+    return [*filter(None, [_fault(api)]), *map(str, api.faults)]
+
+
+def _report(api: Api, definitions: list[dict[str, JSON]], cost: Cost) -> dict[str, JSON]:
+    tokens = {str(raw["name"]): definition_tokens(raw) for raw in definitions}
+    rows: list[JSON] = [
+        {
+            "id": one.id,
+            "name": one.name,
+            "method": one.method,
+            "path": one.path,
+            "place": one.place,
+            "tokens": tokens.get(one.name),
+        }
+        for one in api.operations
+    ]
+    return {
+        "title": api.title,
+        "version": api.version,
+        "openapi": api.document.version.text,
+        "origins": [] if _fault(api) else api.requests["origins"],
+        "securitySchemes": {name: scheme.kind for name, scheme in api.schemes.items()},
+        "operations": rows,
+        "leftOut": api.left_out,
+        "faults": [*_faults(api)],
+        "tokens": {"plain": cost.now, "gateway": cost.surface, "oneTool": cost.one_tool},
+    }
+
+
+def _print(api: Api, definitions: list[dict[str, JSON]], cost: Cost) -> None:
+    console = output.make_console()
+    tokens = {str(raw["name"]): definition_tokens(raw) for raw in definitions}
+    counts, sums = Counter[str](), Counter[str]()
+    for one in api.operations:
+        counts[one.category] += 1
+        sums[one.category] += tokens.get(one.name, 0)
+    title = visible_line(f"{api.title or 'An API'} {api.version} (OpenAPI {api.document.version.text})")[:_MAX_CHARS]
+    rows = [[visible_line(name) or "(none)", f"{counts[name]:,}", f"{sums[name]:,}"] for name in counts]
+    output.print_table(title, ("category",), ("operations", "tokens"), rows, console)
+    console.print()
+    console.print(cost_sentence(GatewayCost(cost, cost.surface, shows_all=False), len(definitions)))
+    for sentence in _sentences(api):
+        console.print(visible_line(sentence)[:_MAX_CHARS])
+
+
+def _sentences(api: Api) -> list[str]:
+    found = []
+    if not _fault(api):
+        origins: Any = api.settings.base_url or ", ".join(map(str, api.requests["origins"]))
+        found.append(f"Requests go to {origins}.")
+    for scheme in api.schemes.values():
+        where = "which has to be a header" if scheme.kind == "other" else f"in the {scheme.place} {scheme.parameter}"
+        found.append(f"credentials.{scheme.name} is for its security scheme, {scheme.kind}, {where}.")
+    if api.left_out:
+        operations = "operation is" if api.left_out == 1 else "operations are"
+        found.append(f"{api.left_out} deprecated {operations} left out; --deprecated has them.")
+    faults = _faults(api)
+    if faults:
+        found += [f"{len(faults)} of its parts cannot be used:", *(f"- {fault}" for fault in faults)]
+    return found
+
+
+def _write(draft: OperationsFileDraft, path: Path, as_json: bool) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(json.dumps(draft.content, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}.") from None
+    losses = [str(loss) for loss in draft.losses]
+    if as_json:
+        output.print_json({"file": str(path), "operations": draft.count, "losses": [*losses]})
+        return
+    output.print_line(f"{path} has {draft.count} operation{'s' * (draft.count != 1)}: delta-mcp validate {path}")
+    if losses:
+        output.print_line("What it cannot express, or you have to do:")
+    for loss in losses:
+        output.print_line(f"- {visible_line(loss)[:_MAX_CHARS]}")
