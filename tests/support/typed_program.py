@@ -176,7 +176,8 @@ def complete_name(value: str) -> list[str]:
 def make_outer(entry: dict[str, Any]) -> DeltaServer:
     """Returns a server that has the one above, and one elsewhere: by its client and by a gateway."""
     config = GatewayConfig(
-        upstreams=[UpstreamConfig(name="behind", entry=entry, read_only=True, timeout=20.0)], disclosure="full"
+        upstreams=[UpstreamConfig(name="behind", entry=entry, read_only=True, timeout=20.0, promise="never")],
+        disclosure="full",
     )
     outer = DeltaServer("outer")
     outer.mount(server, "notes")
