@@ -18,6 +18,7 @@ from deltamcp.calls.rate_limits import RateLimits, warn_of_unknown_tools
 from deltamcp.calls.server_items import ServerItems, warn_of_cut_summaries
 from deltamcp.catalog.catalog import Catalog, Mount
 from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation, ToolOptions
 from deltamcp.catalog.items.prompt import Completer, Prompt, PromptOptions
 from deltamcp.catalog.items.registration import registration
@@ -354,7 +355,7 @@ class DeltaServer:
                 for schema in (options.get("input_schema"), options.get("output_schema")):
                     if schema is not True:  # taken from the return type
                         _check_schema(schema)
-                operation = Operation(function, Context, **options)
+                operation = FunctionOperation(function, Context, **options)
                 self.items.add(operation)
             warn_of_cut_summaries([operation])
             return function

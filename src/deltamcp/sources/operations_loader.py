@@ -8,9 +8,11 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import parse_qsl
 
 import msgspec
 
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation, ToolOptions
 from deltamcp.catalog.items.registration import registration
 from deltamcp.catalog.operations_file import reader
@@ -28,12 +30,14 @@ from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.results.pages import PAGES_KEY
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.runtime.own_files import file_state
 from deltamcp.runtime.threads import Computations
 from deltamcp.sources.http import HttpService
 from deltamcp.sources.mcp import McpUpstream
+from deltamcp.sources.pages import PageArguments
 from deltamcp.values import JSON
 
 POLL_SECONDS = 0.5
@@ -240,18 +244,21 @@ class _OperationBuilder:
         match entry.handler:
             case HttpHandler():
                 service = self._service(entry.handler.service)
-                call = functools.partial(service.call, entry.handler)
-                return Operation(_wrap_remote(call), Context, declared=declared, **options)
+                pages = _page_arguments(entry.handler, entry.input_schema, service)
+                call = functools.partial(service.call, entry.handler, pages=pages)
+                if pages.has_pages:
+                    options["meta"] = {**(options.get("meta") or {}), PAGES_KEY: True}
+                return FunctionOperation(_wrap_remote(call), Context, declared=declared, **options)
             case McpHandler(server, tool):
                 upstream = self._upstream(server)
                 call = functools.partial(upstream.call, tool, repeatable=_is_repeatable(entry), timeout=entry.timeout)
-                return Operation(_wrap_upstream(call), Context, declared=declared, **options)
+                return FunctionOperation(_wrap_upstream(call), Context, declared=declared, **options)
             case PythonHandler(ref):
                 function = resolve_function(ref)
             case HandlerByName(name):
                 function = self._function(name)
         with registration(function, f"functions={{{entry.name!r}: {{}}}}", may_yield=True):
-            return Operation(function, Context, by_name=True, declared=declared, **options)
+            return FunctionOperation(function, Context, by_name=True, declared=declared, **options)
 
     def _options(self, entry: OperationEntry) -> ToolOptions:
         options: ToolOptions = {
@@ -324,6 +331,15 @@ class _OperationBuilder:
             upstream = McpUpstream(name, definition, self._environment, self._computations, self._guard)
         self.connections[key] = upstream
         return upstream
+
+
+def _page_arguments(handler: HttpHandler, schema: Mapping[str, Any], service: HttpService) -> PageArguments:
+    given = schema.get("properties")
+    properties: dict[str, Any] = given if isinstance(given, dict) else {}
+    places = {argument: handler.place_of(argument) for argument in properties}
+    names = {place.name: argument for argument, place in places.items() if place.location in ("query", "body", "form")}
+    fixed = (name for name, _ in parse_qsl(handler.path.partition("?")[2], keep_blank_values=True))
+    return PageArguments(names, properties, service.own_parameters.union(fixed))
 
 
 def _declared_arguments(entry: OperationEntry) -> DeclaredArguments | None:
