@@ -163,13 +163,13 @@ async def audit(
                 all_costs.servers.get(name),
                 problems.get(name),
             )
-            for name, listed in _named(asked, found).items()
+            for name, listed in _by_name(asked, found).items()
         ]
 
     def list_servers(found: Iterable[ConfiguredServer]) -> list[ServerListing]:
-        return [answered[name] for name in _named(asked, found) if name in answered]
+        return [answered[name] for name in _by_name(asked, found) if name in answered]
 
-    unique, listings, audited = _named(asked, servers), list_servers(servers), audit_servers(servers)
+    unique, listings, audited = _by_name(asked, servers), list_servers(servers), audit_servers(servers)
     costs = all_costs if not gateways else count_costs(listings, model)
     return AuditReport(
         date=datetime.datetime.now().astimezone().date().isoformat(),
@@ -189,13 +189,13 @@ async def audit(
     )
 
 
-def _named(
+def _by_name(
     asked: Mapping[str, list[ConfiguredServer]], found: Iterable[ConfiguredServer]
 ) -> dict[str, list[ConfiguredServer]]:
     """Returns those of some servers that were asked, by the names under which they were."""
     some = {id(server) for server in found}
-    named = {name: [server for server in listed if id(server) in some] for name, listed in asked.items()}
-    return {name: listed for name, listed in named.items() if listed}
+    found_by_name = {name: [server for server in listed if id(server) in some] for name, listed in asked.items()}
+    return {name: listed for name, listed in found_by_name.items() if listed}
 
 
 def _audit_gateway(

@@ -50,13 +50,13 @@ class CheckedUpstream(Struct, frozen=True):
     def listing(self) -> ServerListing:
         """The tools that the gateway offers of it."""
         found = self.upstream_listing or UpstreamListing({}, "")
-        offered = self._offered(found.tools)
+        offered = self._select_offered(found.tools)
         if self.host_tools is None:
             return ServerListing(self.config.name, offered, found.instructions, pinned=self.config.pinned)
-        seen = self._offered(self.host_tools)
+        seen = self._select_offered(self.host_tools)
         return ServerListing(self.config.name, seen, found.instructions, offered, self.config.pinned)
 
-    def _offered(self, tools: Sequence[dict[str, JSON]]) -> list[dict[str, JSON]]:
+    def _select_offered(self, tools: Sequence[dict[str, JSON]]) -> list[dict[str, JSON]]:
         return [tool for tool in tools if is_offered(str(tool.get("name")), tool, self.config)]
 
 
