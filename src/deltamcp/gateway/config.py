@@ -181,7 +181,7 @@ ENTRY_KEYS: Mapping[str, Any] = {
 document of an API, which has keys of its own."""
 _SERVER_FIELDS = frozenset({"name", "entry", "filled"})
 _FILE_FIELDS = frozenset({"upstreams"})
-HELD_KEYS = ("name", "as_tools", "conversation", "keep_results", "keep_shapes", "public_url", "login_client_id")
+HELD_KEYS = ("name", "as_tools", "conversation", "keep_results", "public_url", "login_client_id")
 """The keys that hold as long as a gateway runs: stores, clients and browsers know them."""
 _FILE_KEYS: Mapping[str, Any] = {"include": str | list[str], "defaults": dict[str, Any], "servers": dict[str, Any]}
 _ITSELF = "it is a gateway of delta-mcp, which would start itself"
