@@ -34,7 +34,7 @@ from deltamcp.cli.serving.processes import (
 from deltamcp.cli.serving.server_target import ServerSource
 from deltamcp.cli.terminal.output import print_error, print_notice, print_traceback
 from deltamcp.errors import ConfigurationError, DeltaError
-from deltamcp.runtime.figures import FigureFolder
+from deltamcp.runtime.metrics import MetricFolder
 from deltamcp.runtime.process import dedicate_process, run_in_loop
 from deltamcp.server import DeltaServer
 
@@ -315,8 +315,8 @@ def run_workers(command: ServeCommand, count: int) -> int:
         command = msgspec.structs.replace(command, grpc=address, shares_grpc_port=True)
         sockets += reserved
     with shared_state() as shared:
-        figures = FigureFolder(shared.figures_folder)
-        workers = Workers(count, sockets, command.log, figures.fold, serve_as_worker, command, shared, bound)
+        metrics = MetricFolder(shared.metrics_folder)
+        workers = Workers(count, sockets, command.log, metrics.fold, serve_as_worker, command, shared, bound)
         return workers.run()
 
 
@@ -331,7 +331,7 @@ def serve_as_worker(command: ServeCommand, shared: SharedState, bound: BoundSock
         monitoring_options.configure_log(command.log)
         server = _load_configured(command)
         notes = _share_state(server, shared)
-        http_server = _make_http_server(command, server, bound.metrics, shared.figures_folder)
+        http_server = _make_http_server(command, server, bound.metrics, shared.metrics_folder)
         if command.grpc is not None:
             notes.append(f"MCP-lite over gRPC is at port {command.grpc[1]}")
         drain_seconds = http_server.config.timeout_graceful_shutdown or 0
@@ -387,11 +387,11 @@ def _make_http_server(
     command: ServeCommand,
     server: DeltaServer,
     metrics_sockets: list[socket.socket],
-    figures_folder: Path | None = None,
+    metrics_folder: Path | None = None,
 ) -> "HttpServer":
     from deltamcp.transports.http.server import make_server
 
-    metrics = command.metrics.make(figures_folder)
+    metrics = command.metrics.make(metrics_folder)
     auth = auth_options.make_authenticator(command.auth)
     options: HttpServerOptions = {**command.http, "auth": auth, "metrics": metrics}
     http_server = make_server(_dedicate_process(command, server), command.host, command.port, command.path, **options)

@@ -19,6 +19,7 @@ from deltamcp.cli.serving import gateway_dashboard, monitoring_options
 from deltamcp.cli.serving.gateway_dashboard import DashboardOptions
 from deltamcp.cli.serving.serve_command import add_serving_options, serve
 from deltamcp.cli.terminal import targets
+from deltamcp.cli.terminal.command_parser import CommandParser
 from deltamcp.cli.terminal.output import suggest
 from deltamcp.client.target import is_python_file, served_command
 from deltamcp.errors import ConfigurationError
@@ -250,6 +251,18 @@ def set_up(verb: argparse.ArgumentParser) -> None:
             serve(args, source)
 
     verb.set_defaults(run=run)
+
+
+def parse_source(words: list[str]) -> GatewaySource:
+    """Returns the gateway that the words after `delta-mcp gateway` describe.
+
+    Raises:
+        ConfigurationError: they describe none.
+    """
+    verb = CommandParser("delta-mcp gateway")
+    set_up(verb)
+    args = verb.parse_args(words)
+    return GatewaySource(tuple(targets.read_words(args, verb)), _read_options(args))
 
 
 def _parse_tokens(text: str) -> int:
