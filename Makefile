@@ -42,6 +42,7 @@ check: .venv/docs-ready .tools/ready .tools/interop-ready .tools/openapi-ready .
 	@mkdir -p build
 	@PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes deltamcp --ignoreexternal >build/types.txt \
 		|| { tail -40 build/types.txt; exit 1; }
+	@PATH="$(CURDIR)/$(BIN):$$PATH" pyright tests/support/typed_program.py examples/from_fastmcp/server.py
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m website build
 	@$(BIN)/pytest $(PARALLEL)
