@@ -41,6 +41,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "docs/deltas.md",
         "docs/disclosure.md",
         "docs/operations-file.md",
+        "docs/openapi.md",
         "docs/promises.md",
         "docs/tasks.md",
         "docs/extensions.md",
@@ -66,7 +67,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "docs/formats.md",
         "docs/mcp-lite-requirements.md",
     ),
-    "Coming from": ("docs/coming-from-typescript.md",),
+    "Coming from": ("docs/coming-from-fastmcp.md", "docs/coming-from-typescript.md"),
     "Reference": (*REFERENCE, "docs/troubleshooting.md"),
     "For maintainers": ("CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/decisions/*.md"),
 }

@@ -13,6 +13,7 @@ from deltamcp import tokens
 from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure, definition_tokens
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.meta_tools import DetailLevel
 from deltamcp.catalog.text import tool_text
@@ -102,7 +103,7 @@ def _make_catalog(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
 def make_operation(entry: Entry) -> Operation:
     """Returns a tool of the corpus as an operation, with its server as category."""
     tool, schema = entry.tool, entry.tool.get("inputSchema")
-    return Operation(
+    return FunctionOperation(
         _answer_nothing,
         Context,
         name=entry.id.strip(),
@@ -194,7 +195,7 @@ def _demo_figures(data: Path) -> Figures:
     catalog = Catalog("demo", disclosure=META)
     for tool in tools:
         options = {"name": tool["name"], "description": tool["description"], "input_schema": tool["inputSchema"]}
-        catalog.add(Operation(_answer_nothing, Context, **options))
+        catalog.add(FunctionOperation(_answer_nothing, Context, **options))
     view = catalog.view()
     brief = discovery.parse_discover_arguments({"detail": "brief"})
     index = tokens.count(discovery.listing_text(view, brief, Work(Limits().work_steps)))

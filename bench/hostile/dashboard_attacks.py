@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from bench.dashboard_process import DashboardProcess
 from bench.hostile.attack import Answered
-from bench.hostile.attacked_dashboard import AttackedDashboard, attacked_dashboard, watched
+from bench.hostile.attacked_dashboard import attacked_dashboard, state, watched
 from bench.hostile.rule import ATTEMPTS, Measured, best_of
 from bench.hostile.stores import SkippedError
 from tests.support import chromium as chromium_program
@@ -32,7 +33,7 @@ _STREAMS = 150
 class DashboardAttack(NamedTuple):
     name: str
     title: str
-    run: Callable[[AttackedDashboard], Answered]
+    run: Callable[[DashboardProcess], Answered]
 
 
 def measure(attack: DashboardAttack, library: str, bound: float, attempts: int = ATTEMPTS) -> Measured:
@@ -40,14 +41,14 @@ def measure(attack: DashboardAttack, library: str, bound: float, attempts: int =
     made: list[Measured] = []
     while len(made) < attempts:
         with attacked_dashboard() as dashboard:
-            before = dashboard.state()
+            before = state(dashboard)
             began = time.monotonic()
             with watched(dashboard) as noticed:
                 answered = attack.run(dashboard)
             took = time.monotonic() - began
             broken = answered.broken
-            if dashboard.state()[:2] != before[:2]:
-                broken = f"the attack has changed something: {before} became {dashboard.state()}"
+            if (after := state(dashboard)) != before:
+                broken = f"the attack has changed something: {before} became {after}"
             made.append(
                 Measured(
                     waited_ms=noticed[0].waited_ms,
@@ -68,7 +69,7 @@ def _statuses(replies: list[int]) -> str:
     return ", ".join(f"{replies.count(status)} × {status}" for status in sorted(set(replies)))
 
 
-def _rebind(dashboard: AttackedDashboard) -> Answered:
+def _rebind(dashboard: DashboardProcess) -> Answered:
     """Comes by other names, with the cookie of the user, as a page does whose name now leads to this machine."""
     cookie, id_ = dashboard.log_in(), dashboard.id
     names = ("evil.example", f"evil.example:{dashboard.port}", "127.0.0.1.evil.example", "", "127.0.0.1:1")
@@ -87,7 +88,7 @@ def _rebind(dashboard: AttackedDashboard) -> Answered:
     return Answered(_statuses(replies), broken)
 
 
-def _use_codes(dashboard: AttackedDashboard) -> Answered:
+def _use_codes(dashboard: DashboardProcess) -> Answered:
     """Uses a code again, and guesses thousands of others."""
     used = dashboard.await_code()
     dashboard.log_in()
@@ -104,11 +105,11 @@ def _use_codes(dashboard: AttackedDashboard) -> Answered:
     return Answered(f"{len(guesses):,} guesses, none lets in", broken)
 
 
-def _try_code(dashboard: AttackedDashboard, code: str) -> dict[str, str]:
+def _try_code(dashboard: DashboardProcess, code: str) -> dict[str, str]:
     return dashboard.request("GET", f"/login?code={quote(code)}").headers
 
 
-def _hold_open(dashboard: AttackedDashboard) -> Answered:
+def _hold_open(dashboard: DashboardProcess) -> Answered:
     """Opens streams of events and connections that say nothing, as many as it is let."""
     cookie, id_ = dashboard.log_in(), dashboard.id
     request = f"GET /{id_}/events?calls=0 HTTP/1.1\r\nHost: 127.0.0.1:{dashboard.port}\r\nCookie: {cookie}\r\n\r\n"
@@ -125,7 +126,7 @@ def _hold_open(dashboard: AttackedDashboard) -> Answered:
     return Answered(f"{opened} connections are open at once")
 
 
-def _post_large(dashboard: AttackedDashboard) -> Answered:
+def _post_large(dashboard: DashboardProcess) -> Answered:
     """Posts forms of many megabytes and of many fields, with the user's cookie and without."""
     cookie, id_ = dashboard.log_in(), dashboard.id
     replies = []
@@ -173,7 +174,7 @@ print(json.dumps(got))
 """
 
 
-def _be_another_user(dashboard: AttackedDashboard) -> Answered:
+def _be_another_user(dashboard: DashboardProcess) -> Answered:
     """Asks by the socket and the port as another user; then again with the folder and the socket left open to all."""
     if os.geteuid() != 0:
         raise SkippedError("only root can become another user")
@@ -225,10 +226,10 @@ def _foreign_page() -> Iterator[int]:
         server.server_close()
 
 
-def _browse(attack: Callable[[AttackedDashboard, Page, int], Any]) -> Callable[[AttackedDashboard], Answered]:
+def _browse(attack: Callable[[DashboardProcess, Page, int], Any]) -> Callable[[DashboardProcess], Answered]:
     """Makes an attack in Chromium, in a tab whose user is logged in."""
 
-    def run(dashboard: AttackedDashboard) -> Answered:
+    def run(dashboard: DashboardProcess) -> Answered:
         if chromium_program.COMMAND is None:
             raise SkippedError("chromium is not installed")
 
@@ -283,7 +284,7 @@ _FOREIGN = """
 })"""
 
 
-async def _attack_from_origins(dashboard: AttackedDashboard, page: Page, port: int) -> Answered:
+async def _attack_from_origins(dashboard: DashboardProcess, page: Page, port: int) -> Answered:
     """Reads and changes by scripts and forms of pages at other names and at another port of the same name."""
     got: list[str] = []
     for name in ("evil.example", "localhost", "127.0.0.1"):
@@ -298,7 +299,7 @@ async def _attack_from_origins(dashboard: AttackedDashboard, page: Page, port: i
     return Answered("nothing is read, nothing done" if not got else "it gets through", "; ".join(got))
 
 
-async def _frame(dashboard: AttackedDashboard, page: Page, port: int) -> Answered:
+async def _frame(dashboard: DashboardProcess, page: Page, port: int) -> Answered:
     """Puts the pages into frames, to have the user click on them."""
     shown = []
     for name in ("localhost", "127.0.0.1"):
@@ -314,7 +315,7 @@ async def _frame(dashboard: AttackedDashboard, page: Page, port: int) -> Answere
     return Answered("no frame shows a page" if not shown else "frames show pages", "; ".join(shown))
 
 
-async def _show_hostile_texts(dashboard: AttackedDashboard, page: Page, port: int) -> Answered:
+async def _show_hostile_texts(dashboard: DashboardProcess, page: Page, port: int) -> Answered:
     """Opens every page of what a hostile server says: names, descriptions, stderr, results, a change."""
     id_ = next(row["id"] for row in (await asyncio.to_thread(_tools, dashboard)) if row["server"] == "evil")
     paths = (
@@ -355,7 +356,7 @@ async def _show_hostile_texts(dashboard: AttackedDashboard, page: Page, port: in
     return Answered(f"its texts are shown {seen} times, as texts", "; ".join(faults))
 
 
-def _tools(dashboard: AttackedDashboard) -> list[Any]:
+def _tools(dashboard: DashboardProcess) -> list[Any]:
     found: list[Any] = dashboard.ask("tools")["tools"]
     return [one for one in found if not one["hidden"]]
 

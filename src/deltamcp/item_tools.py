@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.context import Context
 from deltamcp.values import (
@@ -68,7 +69,7 @@ def item_tools(kind: Kind, taken: Mapping[str, object]) -> Iterator[Operation]:
     """Yields the tools for items of a kind whose names are free; an author's own of that name stays."""
     for function in TOOLS.get(kind, ()):
         if function.__name__ not in taken:
-            yield Operation(function, Context, annotations={"readOnlyHint": True})
+            yield FunctionOperation(function, Context, annotations={"readOnlyHint": True})
 
 
 def _members(item: Mapping[str, JSON], keys: tuple[str, ...]) -> dict[str, JSON]:

@@ -18,6 +18,7 @@ from deltamcp.calls.rate_limits import RateLimits, warn_of_unknown_tools
 from deltamcp.calls.server_items import ServerItems, warn_of_cut_summaries
 from deltamcp.catalog.catalog import Catalog, Mount
 from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation, ToolOptions
 from deltamcp.catalog.items.prompt import Completer, Prompt, PromptOptions
 from deltamcp.catalog.items.registration import registration
@@ -262,20 +263,25 @@ class DeltaServer:
     # Registering
 
     def operations(
-        self, path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None
+        self,
+        path: str | os.PathLike[str],
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        *,
+        results: ResultPolicy | None = None,
     ) -> None:
         """Registers the operations of an `operations.json`, and reloads the file when it changes.
 
         Args:
             path: The file.
             functions: The functions of operations that have no handler in the file, by the operation's name.
+            results: A policy that goes before the `results` of the file.
 
         Raises:
             ConfigurationError: the file has faults; the message lists all of them.
         """
         from deltamcp.sources.operations_loader import OperationsFile  # takes 15 ms, and most servers need no file
 
-        file = OperationsFile(Path(path), functions or {}, os.environ, self._limits)
+        file = OperationsFile(Path(path), functions or {}, os.environ, self._limits, results)
         file.activate(file.load(), self._replace_operations)
         self._files.append(file)
         self._hooks.lifespan.add_task(functools.partial(file.watch, self._replace_operations))
@@ -354,7 +360,7 @@ class DeltaServer:
                 for schema in (options.get("input_schema"), options.get("output_schema")):
                     if schema is not True:  # taken from the return type
                         _check_schema(schema)
-                operation = Operation(function, Context, **options)
+                operation = FunctionOperation(function, Context, **options)
                 self.items.add(operation)
             warn_of_cut_summaries([operation])
             return function

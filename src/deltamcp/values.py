@@ -573,6 +573,17 @@ class RawResult(Struct, frozen=True, gc=False):
     """The same, decoded."""
 
 
+class ServiceResult(Struct, frozen=True):
+    """The value of a service's response, with what its caller is to know of it."""
+
+    value: Any
+    """What a function would return."""
+    next_arguments: dict[str, JSON] | None = None
+    """All arguments of the call that returns the next page; None if there is none."""
+    notes: tuple[str, ...] = ()
+    """Sentences below the value, each in parentheses."""
+
+
 class Contents(Struct, frozen=True):
     """The result of `resources/read`."""
 

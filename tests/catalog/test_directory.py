@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from deltamcp import Context, tokens
 from deltamcp.catalog.directory import Directory
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation
 
 
@@ -18,8 +19,10 @@ async def nothing(arguments: dict[str, Any]) -> None: ...
 def operation(id_: str) -> Operation:
     category, _, action = id_.rpartition(".")
     if not category:
-        return Operation(nothing, Context, name=id_, input_schema={})
-    return Operation(nothing, Context, name=id_.replace(".", "_"), category=category, action=action, input_schema={})
+        return FunctionOperation(nothing, Context, name=id_, input_schema={})
+    return FunctionOperation(
+        nothing, Context, name=id_.replace(".", "_"), category=category, action=action, input_schema={}
+    )
 
 
 def directory(*ids: str) -> Directory:

@@ -13,6 +13,7 @@ from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.directory import Directory
 from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.search.words import terms
 from deltamcp.catalog.view import FoundOperation, View
@@ -451,7 +452,7 @@ async def test_a_failing_embedder_leaves_the_search_by_words(failure, caplog):
 def _view(size: int) -> View:
     catalog = Catalog("x", disclosure=Disclosure(surface="meta"))
     for number in range(size):
-        catalog.add(Operation(_nothing, Context, name=f"operation_{number}", category=f"c{number % 7}"))
+        catalog.add(FunctionOperation(_nothing, Context, name=f"operation_{number}", category=f"c{number % 7}"))
     return catalog.view()
 
 

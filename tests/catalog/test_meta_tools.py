@@ -8,6 +8,7 @@ import pytest
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.lite_tools import REDEEM_DEFINITION
+from deltamcp.deltas.delta import make_delta
 from deltamcp.deltas.edits import apply_edit
 from deltamcp.deltas.parser import parse_edit
 from deltamcp.results.changes import delta_words
@@ -67,6 +68,28 @@ def test_each_sentence_on_changes_is_true():
         {"id": 7, "url": "u/8"},
         {"id": 5},
     ]
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "words"),
+    [
+        ([{"id": n, "a": n} for n in range(9)], [{"id": n, "a": n} for n in range(9) if n != 3], ["-k gone"]),
+        ([{"id": n, "a": n} for n in range(9)], [{"id": n, "a": n} for n in range(10)], ["+row new"]),
+        (
+            [{"id": n, "a": n} for n in range(9)],
+            [{"id": n, "a": n} if n != 3 else {"id": 3} for n in range(9)],
+            ["-k gone"],
+        ),
+        ([*"abcdef"], [*"abdef"], ["[]: rows by index from 0", "-k gone"]),
+        ({"items": [*"abcdef"]}, {"items": [*"abdef"]}, ["[]: rows by index from 0", "-k gone"]),
+        ({"a": 1, "b": 2, "c": "x" * 40}, {"a": 1, "c": "x" * 40}, ["-k gone"]),
+        ({"a": {"x": 1, "y": 2}, "c": "x" * 40}, {"a": {"x": 1}, "c": "x" * 40}, ["-k gone"]),
+    ],
+)
+def test_a_single_change_is_explained_as_one_of_many(base, new, words):
+    text = make_delta(base, new)
+    assert [*delta_words(text)] == words, text
+    assert apply_edit(base, parse_edit(text, base), unlimited_work()) == new
 
 
 def values_inside(value: Any) -> Any:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from deltamcp import Context
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 from deltamcp.catalog.schema.json_schema import ForeignSchema
@@ -48,13 +49,13 @@ ADMITS_NULL = {"maybe", "anything"}
 
 
 def typed() -> Operation:
-    return Operation(function, Context)
+    return FunctionOperation(function, Context)
 
 
 def foreign() -> Operation:
     def tool(arguments: dict[str, Any]) -> None: ...
 
-    return Operation(tool, Context, input_schema=SCHEMA)
+    return FunctionOperation(tool, Context, input_schema=SCHEMA)
 
 
 OPERATIONS = {"function": typed(), "schema": foreign()}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from deltamcp import DeltaServer
 from deltamcp.catalog.directory import Directory
-from deltamcp.catalog.items.operation import Operation
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.context import Context
 from tests.support.meta_tools import meta_tool_client
 
@@ -17,7 +17,7 @@ async def run(arguments: dict[str, Any]) -> None: ...
 
 def operation(name, description, *parameters, **options):
     schema = {"type": "object", "properties": {name: {} for name in parameters}}
-    return Operation(run, Context, name=name, description=description, input_schema=schema, **options)
+    return FunctionOperation(run, Context, name=name, description=description, input_schema=schema, **options)
 
 
 def summaries(*operations):

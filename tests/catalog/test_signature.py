@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from deltamcp import ConfigurationError, Context, DeltaServer
 from deltamcp.catalog.items import function_shape
-from deltamcp.catalog.items.operation import Operation
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.signature import Signature
 from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 
@@ -175,14 +175,14 @@ def test_named_types_get_an_output_schema_and_others_do_not():
     functions: dict[bool, list[Callable[[], Any]]] = {True: [model, data, typed], False: [number, free]}
     for has_schema, group in functions.items():
         for function in group:
-            assert ("outputSchema" in Operation(function, Context).tool) is has_schema
+            assert ("outputSchema" in FunctionOperation(function, Context).tool) is has_schema
 
 
 def test_a_result_that_breaks_its_output_schema_is_refused():
     async def tool() -> Point: ...  # type: ignore[empty-body]
 
-    operation = Operation(tool, Context)
-    raw = Operation(tool, Context, output_schema={"type": "object", "required": ["a"]})
+    operation = FunctionOperation(tool, Context)
+    raw = FunctionOperation(tool, Context, output_schema={"type": "object", "required": ["a"]})
 
     assert operation.structured_content(Point(x=1)) == {"x": 1.0, "y": 0.0}
     with pytest.raises(ValueError, match="x: "):
@@ -194,7 +194,9 @@ def test_a_result_that_breaks_its_output_schema_is_refused():
 def test_a_foreign_schema_is_enforced_as_it_stands():
     def tool(arguments: dict[str, Any]) -> None: ...
 
-    operation = Operation(tool, Context, input_schema={"type": "object", "properties": {"a": {"type": "integer"}}})
+    operation = FunctionOperation(
+        tool, Context, input_schema={"type": "object", "properties": {"a": {"type": "integer"}}}
+    )
 
     assert operation.bind({"a": 1, "b": [None]}) == {"arguments": {"a": 1, "b": [None]}}
     with pytest.raises(InvalidArgumentsError, match=r"a: .*integer"):
@@ -208,7 +210,7 @@ def test_a_foreign_schema_never_reaches_for_the_network():
 
     with pytest.raises(ConfigurationError, match="nothing is fetched"):
         DeltaServer("x").tool(input_schema=schema)(tool)
-    assert Operation(tool, Context, input_schema=schema).bind({"a": 1}) == {"arguments": {"a": 1}}
+    assert FunctionOperation(tool, Context, input_schema=schema).bind({"a": 1}) == {"arguments": {"a": 1}}
 
 
 @pytest.mark.parametrize("name", ["", "two words", "a/b", "ä", "x" * 129])

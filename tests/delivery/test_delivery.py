@@ -145,6 +145,7 @@ async def test_what_fits_comes_whole_with_no_note_but_the_legend_of_a_table(kind
 
 BLOCKS: dict[str, Callable[[], Any]] = {
     "an image and texts": lambda: [Image(b"\x89PNG" * 900, "image/png"), Text("hello " * 900), Text("second " * 900)],
+    "plain texts and an image": lambda: ["hello " * 900, Image(b"\x89PNG" * 900, "image/png"), {"second": 1}],
     "texts and an image": lambda: [Text("hello " * 900), Image(b"\x89PNG" * 900, "image/png")],
     "a sound": lambda: [Audio(b"RIFF" * 900, "audio/wav"), Text("hello\n" * 900)],
     "many texts": lambda: [Text(f"text {number} ") for number in range(500)],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema.validators import validator_for  # type: ignore[import-untyped]
 
-from deltamcp.catalog.items.operation import Operation
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.context import Context
 from deltamcp.dialects import versions
 from deltamcp.dialects.delta_mcp import DeltaMcp
@@ -366,7 +366,7 @@ def test_only_2025_11_25_lists_whether_a_tool_can_be_called_as_a_task(policy, su
     async def print_it() -> str:
         return "printed"
 
-    operation = Operation(print_it, Context, promise=policy)
+    operation = FunctionOperation(print_it, Context, promise=policy)
     for version in versions.HANDSHAKE:
         page = Page(Kind.TOOLS, (operation.tool,), None, {})
         listed = json.loads(HANDSHAKE.write(Request(1, "tools/list", {}), Answer(page), version))["result"]["tools"][0]
@@ -381,5 +381,8 @@ def test_the_manifest_of_a_tool_does_not_depend_on_when_it_gives_promises():
     async def print_it() -> str:
         return "printed"
 
-    always, auto = Operation(print_it, Context, promise="always"), Operation(print_it, Context, promise="auto")
+    always, auto = (
+        FunctionOperation(print_it, Context, promise="always"),
+        FunctionOperation(print_it, Context, promise="auto"),
+    )
     assert always.manifest_entry(ResultShape.MCP) == auto.manifest_entry(ResultShape.MCP)

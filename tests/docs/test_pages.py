@@ -11,6 +11,10 @@ from tests.support.paths import ROOT
 
 NOT_RUN = {
     ("client.md", "needs a server on the network"),
+    (
+        "coming-from-fastmcp.md",
+        "a part of the difference of two files, which tests/interop/test_from_fastmcp.py compares",
+    ),
     ("command-line.md", "needs a server on the network"),
     ("gateway.md", "it needs a server that has changed"),
     ("gateway.md", "needs a server on the network"),

@@ -25,7 +25,7 @@ CLIENT_LIBRARIES = {
     "pydantic-ai-2": ClientLibrary("pypi", "pydantic-ai-slim[mcp]", "2.66.0", "pydantic_ai_agent.py"),
     "openai-agents": ClientLibrary("pypi", "openai-agents", "0.24.0", "openai_agent.py"),
     "mcp-use": ClientLibrary("pypi", "mcp-use", "1.7.1", "mcp_use_tools.py"),
-    "fastmcp": ClientLibrary("pypi", "fastmcp", "4.1.2", "fastmcp_client.py"),
+    "fastmcp": ClientLibrary("pypi", "fastmcp", "4.1.2", "fastmcp_client.py", ci=True),
     "autogen": ClientLibrary("pypi", "autogen-ext[mcp]", "0.7.5", "autogen_tools.py", beside=("mcp<2",)),
     "dspy": ClientLibrary("pypi", "dspy[mcp]", "3.4.1", "dspy_tools.py", sends_null=False),
     "typescript-1": ClientLibrary("npm", "@modelcontextprotocol/sdk", "1.32.2", "typescript_client.cjs"),

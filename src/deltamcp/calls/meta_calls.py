@@ -141,7 +141,7 @@ class MetaCalls:
 
     async def _execute(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
-            operation, params, query, since, repair = await self._parse_execute_arguments(ask.arguments, request)
+            operation, params, query, since, pages, repair = await self._parse_execute_arguments(ask.arguments, request)
         except UsageError as error:
             self._tool_calls.observe_unknown(ask.arguments.get("operation"), request)
             if isinstance(error, UnknownOperationError):
@@ -163,7 +163,7 @@ class MetaCalls:
         note = f"({repair})" if repair else ""
         asks = bool(query) or since is not None
         policy = RequestPolicy(fields=query.fields, grep=query.grep, since=since) if asks else _NO_POLICY
-        override = ResultOverride(policy, note)
+        override = ResultOverride(policy, note, pages)
         call = CallTool(operation.id, params, ask.inputs, ask.promise)
         if operation.promise_policy != "never" and (promises := self._promise_calls()) is not None:
             promised = await promises.call(operation, call, request, override)

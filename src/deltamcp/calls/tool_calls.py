@@ -15,7 +15,7 @@ from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.middleware import Origin
 from deltamcp.calls.model_questions import ModelQuestions, can_model_ask, may_ask_through_model
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
-from deltamcp.calls.rate_limits import RateBuckets
+from deltamcp.calls.rate_limits import Rates
 from deltamcp.calls.request_context import CONSENT_PREFIX, Answers, RequestContext, RequestState
 from deltamcp.calls.upstream_rate_limit import original_rate_limit_result, rate_limit_result
 from deltamcp.catalog.items.operation import Operation
@@ -35,6 +35,7 @@ from deltamcp.delivery.delivery import (
     take_query,
     take_since_argument,
 )
+from deltamcp.delivery.page_reader import read_pages
 from deltamcp.errors import (
     InputDeclinedError,
     MissingScopesError,
@@ -50,6 +51,7 @@ from deltamcp.results import content, delta_mcp_shapes, reference
 from deltamcp.results.blocks import count_result
 from deltamcp.results.content import parse_tool_result, server_error
 from deltamcp.results.notes import EMPTY_NOTE, add_notes, is_empty
+from deltamcp.results.pages import read_service_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
 from deltamcp.values import (
@@ -64,6 +66,7 @@ from deltamcp.values import (
     Outcome,
     RawResult,
     ResultShape,
+    ServiceResult,
     Text,
     ToolResult,
 )
@@ -122,7 +125,9 @@ class PreparedCall(Struct):
     delivery: Delivery
     deadline: Deadline
     note: str = ""
-    """What the model is to know of its arguments, below the reply."""
+    """What the model is to know of its arguments and pages, below the reply."""
+    meta: dict[str, JSON] = {}
+    """What a gateway is to know of its pages."""
 
 
 class ToolCalls:
@@ -138,7 +143,7 @@ class ToolCalls:
         changes: ChangeDelivery,
         deliveries: Mapping[ResultShape, Delivery],
         observers: Sequence[CallObserver],
-        rates: RateBuckets | None,
+        rates: Rates | None,
         held: HeldResults,
     ) -> None:
         self._runner = runner
@@ -193,11 +198,17 @@ class ToolCalls:
                     value = await run_with_hook(operation.function(**call.arguments), call.deadline)
                 else:
                     value = await self._run(call)
+                call.delivery_request.pages = 1 if override is None else override.pages
+                service_result = read_service_result(value)
+                if service_result is not None and not (isinstance(value, RawResult) and delivered.policy is None):
+                    value = await self._read_pages(service_result, call, override is not None)
                 for observation in observations:
                     observation.call.value = value
                 if is_computed and self._held.must_wait(account):
                     await self._held.take_turn(account, returned=True)
                 result = await call.delivery.deliver(value, delivered)
+                if call.meta and isinstance(result, ToolResult):
+                    result = replace(result, meta={**(result.meta or {}), **call.meta})
                 if call.note or delivered.policy is not None or not delivered.is_flat:
                     result = _add_notes(result, call, value)
                 if self._reports_savings or SAVINGS_KEY in request.terms.meta:
@@ -358,6 +369,38 @@ class ToolCalls:
             call.deadline,
             Consent(self._consents, call.answers) if operation.consent_policy == "confirm" else None,
         )
+
+    async def _read_pages(self, first: ServiceResult, call: PreparedCall, may_follow: bool) -> Any:
+        """Returns the value of as many pages as the caller asked for, and adds to the call what is to be said of them.
+
+        Each page is called as the first was: within the same deadline, through middleware and rate limits.
+        """
+        delivered = call.delivery_request
+        operation = delivered.operation
+
+        async def call_again(arguments: dict[str, JSON]) -> Any:
+            if self._rates is not None:
+                refusal = await self._rates.check_tool(operation, call.name, delivered.terms.caller)
+                if refusal is not None:
+                    raise ToolError("it was asked for too often; go on later.")
+            try:
+                bound = operation.bind(arguments)
+            except InvalidArgumentsError as error:
+                raise ToolError(str(error)) from None
+            following = replace(call, arguments=bound, delivery_request=replace(delivered, arguments=arguments))
+            if operation.is_direct and not self._runner.has_middleware and operation.origin is None:
+                return await run_with_hook(operation.function(**bound), call.deadline)
+            return await self._run(following)
+
+        follows = may_follow and operation.is_read_only and operation.consent_policy == "allow"
+        read = await read_pages(first, delivered.arguments, delivered.pages, follows, call_again)
+        call.meta = read.meta
+        if read.notes:
+            note = "\n".join(read.notes)
+            call.note = f"{call.note}\n{note}" if call.note else note
+            if delivered.policy is not None:
+                delivered.policy = reserve_note(delivered.policy, note)
+        return read.value
 
     # Map errors
 

@@ -12,6 +12,7 @@ from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 from deltamcp.catalog.text import tool_text
 from deltamcp.catalog.view import View
 from deltamcp.errors import UsageError
+from deltamcp.results.pages import MAX_PAGES
 from deltamcp.results.policy import take_since
 from deltamcp.results.queries.query import Query, parse_query
 from deltamcp.values import ANSWERS_KEY, JSON
@@ -39,6 +40,8 @@ class ExecuteArguments(NamedTuple):
     """The parts of the result that the caller wants."""
     since: str | None
     """The handle or root of the result that the caller already has, where it sends one."""
+    pages: int
+    """How many pages of a service's results the caller wants."""
     repair: str
     """Sentences that report the repairs; empty where there were none."""
 
@@ -65,6 +68,7 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
     if operation is None:
         raise UnknownOperationError(name)
     query = _take_query(operation, remaining)
+    pages = _take_pages(operation, remaining)
     since = take_since(remaining, _stray_names(operation, remaining.get("params")))
     answers = remaining.pop(ANSWERS_KEY, None)
     params = _take_params(operation, remaining, repairs)
@@ -72,7 +76,7 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
         params = {**params, ANSWERS_KEY: answers}
     if remaining:
         params = _add_stray_params(operation, remaining, params, repairs)
-    return ExecuteArguments(operation, params, query, since, " ".join(repairs))
+    return ExecuteArguments(operation, params, query, since, pages, " ".join(repairs))
 
 
 def _stray_names(operation: Operation, params: JSON) -> Collection[str]:
@@ -86,6 +90,26 @@ def _take_query(operation: Operation, remaining: dict[str, JSON]) -> Query:
     """Takes fields and grep, unless the operation has parameters of these names."""
     taken = {name: remaining.pop(name, None) for name in ("fields", "grep") if name not in operation.parameter_names}
     return parse_query(taken.get("fields"), taken.get("grep"))
+
+
+def _take_pages(operation: Operation, remaining: dict[str, JSON]) -> int:
+    """Takes the number of pages, unless the operation has a parameter of this name.
+
+    Raises:
+        UsageError: it is no such number, or the operation may not be called again and again.
+    """
+    if "pages" not in remaining or "pages" in operation.parameter_names:
+        return 1
+    pages = remaining.pop("pages")
+    if pages is None:
+        return 1
+    if isinstance(pages, str) and pages.isdecimal() and len(pages) < 4:
+        pages = int(pages)
+    if not isinstance(pages, int) or isinstance(pages, bool) or not 1 <= pages <= MAX_PAGES:
+        raise UsageError(f"pages must be a number from 1 to {MAX_PAGES}.")
+    if pages > 1 and not (operation.is_read_only and operation.consent_policy == "allow"):
+        raise UsageError(f"{operation.id} is not declared read-only, so that pages cannot follow it; ask page by page.")
+    return pages
 
 
 def _take_params(operation: Operation, remaining: dict[str, JSON], repairs: list[str]) -> dict[str, JSON]:

@@ -52,6 +52,7 @@ _STRINGS_SCHEMA: Mapping[str, JSON] = {"type": "array", "items": {"type": "strin
 _STRING_SCHEMA: Mapping[str, JSON] = {"type": "string"}
 _FIELDS_SCHEMA: Mapping[str, JSON] = {"type": "string", "description": "JMESPath: [?n>`9`].id, count_by(@,&k)"}
 """The examples have a filter and an aggregate: of "id,user.login" alone, models did not guess that there are any."""
+_PAGES_SCHEMA: Mapping[str, JSON] = {"type": "integer"}
 _SINCE_SCHEMA: Mapping[str, JSON] = {"type": "string", "description": "earlier handle: only changes"}
 _READ_ONLY_HINTS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 _ANNOTATIONS: Mapping[MetaTool, dict[str, JSON]] = {
@@ -94,23 +95,30 @@ def running_meta_tool(operation: Operation, disclosure: Disclosure) -> MetaTool:
     return MetaTool.EXECUTE
 
 
-def definitions(directory: Directory, disclosure: Disclosure, policy: ResolvedPolicy) -> dict[str, dict[str, JSON]]:
-    """Returns the definitions for `tools/list` by name; `policy` decides which notations of results they explain."""
+def definitions(
+    directory: Directory, disclosure: Disclosure, policy: ResolvedPolicy, has_pages: bool = False
+) -> dict[str, dict[str, JSON]]:
+    """Returns the definitions for `tools/list` by name; `policy` decides which notations of results they explain.
+
+    Args:
+        has_pages: Whether some operation's results may have pages, which the meta-tools that run it follow.
+    """
     prefix = disclosure.meta_tool_prefix
     return {
-        f"{prefix}{meta.value}": definition(meta, prefix, policy, directory) for meta in offered_meta_tools(disclosure)
+        f"{prefix}{meta.value}": definition(meta, prefix, policy, directory, has_pages)
+        for meta in offered_meta_tools(disclosure)
     }
 
 
 def definition(
-    meta: MetaTool, prefix: str, policy: ResolvedPolicy, directory: Directory | None = None
+    meta: MetaTool, prefix: str, policy: ResolvedPolicy, directory: Directory | None = None, has_pages: bool = False
 ) -> dict[str, JSON]:
     """Returns the definition of one meta-tool; only `discover` needs the directory."""
     return {
         "name": f"{prefix}{meta.value}",
         "title": _TITLES[meta],
         "description": _description(meta, policy, directory),
-        "inputSchema": _schema(meta, policy, is_beside_execute=directory is not None),
+        "inputSchema": _schema(meta, policy, directory is not None, has_pages),
         "annotations": _ANNOTATIONS[meta],
         # Hosts that hide tools behind a search of their own would hide the meta-tools, which are a search themselves.
         "_meta": {"anthropic/alwaysLoad": True, **size_hint(policy)},
@@ -137,7 +145,7 @@ def _description(meta: MetaTool, policy: ResolvedPolicy, directory: Directory | 
             return f"Read on in a result, or ask more of one.{passed_on}"
 
 
-def _schema(meta: MetaTool, policy: ResolvedPolicy, is_beside_execute: bool) -> dict[str, JSON]:
+def _schema(meta: MetaTool, policy: ResolvedPolicy, is_beside_execute: bool, has_pages: bool) -> dict[str, JSON]:
     since: dict[str, JSON] = {} if policy.deltas is False else {SINCE_KEY: _STRING_SCHEMA}
     match meta:
         case MetaTool.DISCOVER:
@@ -161,12 +169,15 @@ def _schema(meta: MetaTool, policy: ResolvedPolicy, is_beside_execute: bool) -> 
             fields = _FIELDS_SCHEMA if meta is MetaTool.EXECUTE else _STRING_SCHEMA
             if since and meta is MetaTool.EXECUTE:
                 since = {SINCE_KEY: _SINCE_SCHEMA}
+            # Only what reads is asked for page after page.
+            pages = {"pages": _PAGES_SCHEMA} if has_pages and meta is not MetaTool.EXECUTE_DESTRUCTIVE else {}
             return _object_schema(
                 {
                     "operation": _STRING_SCHEMA,
                     "params": {"type": "object"},
                     "fields": fields,
                     "grep": _STRING_SCHEMA,
+                    **pages,
                     **since,
                 },
             )

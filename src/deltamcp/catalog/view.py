@@ -386,7 +386,8 @@ class View:
 
     @functools.cached_property
     def _meta_definitions(self) -> dict[str, dict[str, JSON]]:
-        return meta_tools.definitions(self.directory, self._disclosure, self._described_policy)
+        has_pages = any(operation.has_pages and operation.is_read_only for operation in self.operations.values())
+        return meta_tools.definitions(self.directory, self._disclosure, self._described_policy, has_pages)
 
     @property
     def _described_policy(self) -> ResolvedPolicy:

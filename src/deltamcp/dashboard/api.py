@@ -122,6 +122,8 @@ class SeenChanges(Struct, forbid_unknown_fields=True):
 
     seq: int = 0
     state: str = ""
+    calls: bool = True
+    """Whether to list the new calls, and not only to say that there are some."""
     seconds: float = MAX_WAIT_SECONDS
 
 
@@ -271,7 +273,7 @@ class GatewayApi:
             state = self.servers.digest()
             left = ends - loop.time()
             if state != asked.state or self.records.seq > asked.seq or left <= 0:
-                calls = self.records.calls_after(asked.seq)
+                calls = self.records.calls_after(asked.seq) if asked.calls else []
                 return {"seq": self.records.seq, "state": state, "calls": calls}
             await self.records.wait(min(left, _LOOK_SECONDS))
 

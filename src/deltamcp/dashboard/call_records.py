@@ -4,6 +4,7 @@ On the event loop it only notes that there was a call. The ledger's thread count
 """
 
 import asyncio
+import sys
 import time
 from collections import deque
 from itertools import islice
@@ -48,18 +49,18 @@ class CallRecord:
         "before",
         "client",
         "cut",
+        "is_known",
         "ms",
+        "name",
         "outcome",
         "reply",
         "seq",
-        "server",
-        "tool",
     )
 
-    def __init__(self, seq: int, server: str, tool: str, client: str, outcome: str, ms: float) -> None:
+    def __init__(self, seq: int, name: str, is_known: bool, client: str, outcome: str, ms: float) -> None:
         self.seq: int = seq
-        self.server: str = server
-        self.tool: str = tool
+        self.name: str = name
+        self.is_known: bool = is_known
         self.client: str = client
         self.outcome: str = outcome
         self.ms: float = ms
@@ -70,12 +71,19 @@ class CallRecord:
         self.arguments: str | None = None
         self.reply: str | None = None
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """The server, as operations' ids begin with it, and the tool; a tool that does not exist has no server."""
+        server, _, tool = self.name.partition(".") if self.is_known else ("", "", self.name)
+        return server, tool
+
     def as_json(self, with_content: bool) -> dict[str, JSON]:
+        server, tool = self.place
         found: dict[str, JSON] = {
             "seq": self.seq,
             "at": self.at,
-            "server": self.server,
-            "tool": self.tool,
+            "server": server,
+            "tool": tool,
             "client": self.client,
             "outcome": self.outcome,
             "ms": self.ms,
@@ -162,9 +170,8 @@ class CallRecords:
 
     def call_finished(self, call: ObservedCall) -> None:
         self.seq += 1
-        server, _, tool = call.name.partition(".") if call.is_known else ("", "", call.name)
         outcome = outcome_name(call.outcome) if call.is_known or call.outcome is not None else UNKNOWN_TOOL
-        record = CallRecord(self.seq, server, tool, _client(call), outcome, round(call.seconds * 1000, 2))
+        record = CallRecord(self.seq, call.name, call.is_known, _client(call), outcome, round(call.seconds * 1000, 2))
         self._calls.append(record)
         if call.is_known:
             self._add_figures(call.name, record)
@@ -179,7 +186,7 @@ class CallRecords:
                 waiter.set_result(None)
 
     def _add_figures(self, name: str, record: CallRecord) -> None:
-        figures = self.figures.setdefault(record.server, ServerFigures())
+        figures = self.figures.setdefault(record.place[0], ServerFigures())
         figures.calls += 1
         figures.failed += record.outcome not in DONE
         figures.latencies.append(record.ms)
@@ -241,7 +248,10 @@ class CallRecords:
                 return False
             if outcome == "cut" and not record.cut:
                 return False
-            return not wanted or wanted in f"{record.server}.{record.tool} {record.client}".casefold()
+            return (
+                not wanted
+                or wanted in f"{record.name if record.is_known else '.' + record.name} {record.client}".casefold()
+            )
 
         found = (record for record in reversed(self._calls) if fits(record))
         return [record.as_json(with_content) for record in islice(found, max(0, limit))]
@@ -346,4 +356,4 @@ def _client(call: ObservedCall) -> str:
     if call.caller.connection == NOT_A_MODEL:
         return "(you)"
     name = call.terms.client.get("name")
-    return name[:80] if isinstance(name, str) and name else call.caller.principal.key[:80]
+    return sys.intern(name[:80] if isinstance(name, str) and name else call.caller.principal.key[:80])

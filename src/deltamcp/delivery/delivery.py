@@ -64,6 +64,8 @@ class DeliveryRequest(Struct):
     """Whether the caller used the tool's own name, so that its output schema applies; meta-tools have none."""
     started: float
     """When the call started, by the monotonic clock."""
+    pages: int = 1
+    """How many pages of a service's results the caller asked for."""
 
     @property
     def origin(self) -> ResultOrigin:
@@ -114,6 +116,8 @@ class ResultOverride(NamedTuple):
     policy: ResultPolicy
     note: str = ""
     """A text that the server adds to the reply; its tokens count towards the budget."""
+    pages: int = 1
+    """How many pages of a service's results to read."""
 
 
 def policy_for_call(

@@ -96,7 +96,8 @@ class McpDelivery:
                 FirstReply(source, policy, operation.is_valid_output), caller, call.origin
             )
         if policy.may_send_changes(caller):
-            digest = call_digest([operation.id, call.arguments, policy.fields, policy.grep])
+            key_parts: list[JSON] = [operation.id, call.arguments, policy.fields, policy.grep]
+            digest = call_digest(key_parts if call.pages == 1 else [*key_parts, call.pages])
             key = CallKey(caller, digest, call.origin, operation.is_read_only)
             return await self._changes.deliver(source, policy, key, call.started)
         above = _NAMED_ABOVE_BYTES_FOR_STRANGERS if caller.shares_handles else _NAMED_ABOVE_BYTES

@@ -265,13 +265,15 @@ def check_headers(
     name = None if key is None else request.params.get(key)
     sent_version, sent_method, sent_name = map(headers.get, _HEADERS)
     if (
-        sent_name is None
-        or type(name) is not str
-        or sent_method != method.encode()
+        version not in versions.MODERN
         or sent_version != version.encode()
-        or not mirrored.is_verbatim(sent_name, name)
-        or version not in versions.MODERN
-    ):  # nearly no call; the comparisons take three times as long
+        or sent_method is None
+        or not mirrored.is_verbatim(sent_method, method)
+        or (
+            key is not None
+            and (sent_name is None or type(name) is not str or not mirrored.is_verbatim(sent_name, name))
+        )
+    ):  # nearly no request; the comparisons take three times as long
         failure = _compare("MCP-Protocol-Version", sent_version, version)
         if failure is None and version in versions.MODERN:
             failure = _compare("Mcp-Method", sent_method, method)

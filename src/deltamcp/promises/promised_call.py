@@ -32,6 +32,7 @@ class _PromisedPrincipal(Struct, frozen=True, omit_defaults=True):
 class _Override(Struct, frozen=True, omit_defaults=True):
     policy: RequestPolicy
     note: str = ""
+    pages: int = 1
 
 
 class PromisedCall(Struct, frozen=True, omit_defaults=True):
@@ -88,7 +89,11 @@ class PromisedCall(Struct, frozen=True, omit_defaults=True):
         )
 
     def result_override(self) -> ResultOverride | None:
-        return None if self.override is None else ResultOverride(self.override.policy, self.override.note)
+        return (
+            None
+            if self.override is None
+            else ResultOverride(self.override.policy, self.override.note, self.override.pages)
+        )
 
 
 _encoder = msgspec.json.Encoder()
@@ -110,7 +115,7 @@ def make_promised_call(
     kept_override = None
     if override is not None:
         policy = msgspec.convert(msgspec.to_builtins(override.policy), RequestPolicy)
-        kept_override = _Override(policy, override.note)
+        kept_override = _Override(policy, override.note, override.pages)
     return PromisedCall(
         key,
         name,

@@ -362,16 +362,19 @@ def changed_text(text: str, path_to_whole: PathToWhole, roots: tuple[str, str], 
     return f"Changed since {roots[0][:SHORT_DIGITS]}, now {roots[1][:SHORT_DIGITS]}:\n{text}"
 
 
+_LINE = r"^(?:[^\s=\"{]*\[[^\]\n]*\])?+ *+"
+"""The beginning of a line, or of the only change to rows, which stands on the line that names these."""
 _FORMS = tuple(
     (re.compile(pattern, re.MULTILINE), words)
     for pattern, words in (
-        (r"^ *[^-+>*= ][^\n]*=", "k=v sets only k, no field built from it"),
-        (r"^ *-", "-k gone"),
-        (r"^ *\+(?!\d)", "+row new"),
-        (r"^ *\+\d", "+3 row new at index 3"),
+        (rf"{_LINE}[^-+>*=\s][^\n]*=", "k=v sets only k, no field built from it"),
+        (r"^[^\s=\"{]*\[\](?: |$)", "[]: rows by index from 0"),
+        (rf"{_LINE}-|^[^+\n]*[ ,]-(?=[\w\"])", "-k gone"),
+        (rf"{_LINE}\+(?!\d)", "+row new"),
+        (rf"{_LINE}\+\d", "+3 row new at index 3"),
         (r"\blike ", '"like x": x as it was before, but for what follows'),
         (r'~"', '~"a">"b": a is now b'),
-        (r"^ *>", ">5 0: row 5 moved to index 0"),
+        (rf"{_LINE}>", ">5 0: row 5 moved to index 0"),
         (r'^\*"', '*"a">"b": in every string'),
         (r"^ *\d+(-\d+|\+)$", "2-4: lines 2 to 4 are now those below; 2+: after line 2"),
     )

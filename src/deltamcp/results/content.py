@@ -6,7 +6,7 @@ reference servers are `content` and `entities`. SDKs before structured content s
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -77,6 +77,7 @@ def _parse_embedded(item: dict[str, JSON]) -> EmbeddedResource:
 _JSON_ONLY_TYPES = frozenset({dict, int, float, bool})
 """Types that can only be sent as JSON; tools mostly return these, apart from text."""
 _SEQUENCE_TYPES = (list, tuple)
+_CONTENT_CLASSES = frozenset(CONTENT_TYPES)
 _BYTES_TYPES = (bytes, bytearray)
 _PARSED_CHARS = 64 * 1024
 """Longer texts are not parsed only to learn whether they are JSON."""
@@ -144,11 +145,26 @@ def convert_return_value(value: Any, structured: Callable[[Any], JSON] | None) -
         return ResultData(symbol_graphs.graph_text(value), value=value)
     if isinstance(value, CONTENT_TYPES):
         return ToolResult(_check_content([value]))
-    if isinstance(value, _SEQUENCE_TYPES) and value and all(isinstance(item, CONTENT_TYPES) for item in value):
-        return ToolResult(_check_content(list(value)))
+    if isinstance(value, _SEQUENCE_TYPES) and _has_content(value):
+        return ToolResult(_check_content([_as_content(item) for item in value]))
     if isinstance(value, _BYTES_TYPES):
         raise ValueError("the tool returned bytes; return Image, Audio or EmbeddedResource instead")
     return ResultData(jsonrpc.encode_finite(value), value=value)
+
+
+def _has_content(items: Sequence[Any]) -> bool:
+    return bool(items) and (isinstance(items[0], CONTENT_TYPES) or not _CONTENT_CLASSES.isdisjoint(map(type, items)))
+
+
+def _as_content(item: Any) -> Content:
+    """Returns an item of a list in which there is content: a text as text, any other value as its JSON.
+
+    Raises:
+        ValueError: the item cannot be sent.
+    """
+    if isinstance(item, CONTENT_TYPES):
+        return item
+    return _make_text(item if isinstance(item, str) else jsonrpc.encode_finite(item).decode())
 
 
 def data_size(result: ResultData | ToolResult) -> int:

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -17,9 +17,12 @@ from deltamcp.errors import ConfigurationError, ToolError, UpstreamError
 from deltamcp.limits import Limits
 from deltamcp.results.document import MAX_VALUES, TooManyValuesError, decode_counted
 from deltamcp.runtime.http_client import quiet_client
-from deltamcp.runtime.secrets import Secrets, address_secrets, named_secrets, variable_secrets
+from deltamcp.runtime.secrets import Secrets, address_secrets, load_secret, named_secrets, variable_secrets
 from deltamcp.runtime.threads import Computations
-from deltamcp.values import JSON, Audio, BlobResource, EmbeddedResource, Image
+from deltamcp.sources.address_rule import AddressRule
+from deltamcp.sources.pages import PageArguments, next_arguments
+from deltamcp.sources.refusal_text import helpful_text
+from deltamcp.values import JSON, Audio, BlobResource, EmbeddedResource, Image, ServiceResult
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.message_bounds import MessageBoundError, check_json
 from deltamcp.work import Work, WorkLimitError
@@ -49,6 +52,18 @@ class RequestDraft(Struct, frozen=True):
     def label(self) -> str:
         """What messages call the request."""
         return f"{self.method} {self.path[:_MAX_SHOWN_PATH]}"
+
+
+class ServiceResponse(Struct, frozen=True):
+    """A response that is no refusal."""
+
+    value: Any
+    """JSON as Python values, text as text, other types as content; None if it is empty."""
+    status: int
+    kind: str
+    """Its media type, in lower case and without parameters."""
+    links: str
+    """Its `Link` header."""
 
 
 def draft_request(
@@ -156,30 +171,41 @@ def _text(value: JSON) -> str:
     return value if isinstance(value, str) else jsonrpc.encode(value).decode()
 
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{(?:keyring:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?)\}")
 
 
 def fill_variables(text: str, environment: Mapping[str, str]) -> str:
     """Fills in the variables of a text; `${NAME:-other}` becomes `other` where the variable is not set.
 
+    `${keyring:NAME}` becomes what the user's keyring has under that name.
+
     Raises:
-        ConfigurationError: a variable is not set and has no default.
+        ConfigurationError: a variable is not set and has no default, or the keyring has no such secret.
     """
 
     def value(match: re.Match[str]) -> str:
-        name, default = match.groups()
+        secret, name, default = match.groups()
+        if secret is not None:
+            found = load_secret(secret)
+            if found is None:
+                raise ConfigurationError(
+                    f"Your keyring does not have the secret {secret}; `delta-mcp secret set {secret}` puts it there."
+                )
+            return found
         filled = environment.get(name, default)
         if filled is None:
-            raise ConfigurationError(f"The environment variable {name} is not set, and the operations file uses it.")
+            raise ConfigurationError(f"The environment variable {name} is not set; set it, or write ${{{name}:-...}}.")
         return filled
 
     return _VARIABLE.sub(value, text)
 
 
 def variable_values(texts: Iterable[str], environment: Mapping[str, str]) -> set[str]:
-    """Returns the values of the variables in some texts."""
-    names = {name for text in texts for name, _ in _VARIABLE.findall(text)} - {"PYTHON"}
-    return {environment[name] for name in names if environment.get(name)}
+    """Returns the values of the variables in some texts, and the secrets of the keyring there."""
+    found = [match.groups() for text in texts for match in _VARIABLE.finditer(text)]
+    names = {name for _, name, _ in found if name} - {"PYTHON"}
+    secrets = {value for secret, _, _ in found if secret and (value := load_secret(secret))}
+    return {environment[name] for name in names if environment.get(name)} | secrets
 
 
 logger: logging.Logger = logging.getLogger("deltamcp")
@@ -191,7 +217,10 @@ _MAX_ERROR_BYTES = 16 * 1024
 _MAX_ERROR_CHARS = 500
 _MAX_SHOWN_PATH = 200
 _MAX_REDIRECTS = 5
-_IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+_IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "QUERY"})
+_RETRIED_STATUSES = frozenset({429, 503})
+_MAX_RETRY_SECONDS = 5
+"""A longer wait is the caller's to decide on."""
 _TEXT_TYPE = re.compile(r"text/.*|.+\+(xml|yaml)|application/(xml|javascript|yaml|x-yaml|toml|x-ndjson|jsonl|sql)")
 ACCEPTED_ENCODINGS = "gzip, deflate"
 _PIECE_BYTES = 64 * 1024
@@ -216,12 +245,14 @@ class HttpService:
         computations: Computations,
         limits: Limits,
         secrets: Iterable[str] = (),
+        rule: AddressRule | None = None,
     ) -> None:
         """
         Args:
             computations: Decodes large responses.
             limits: Bounds the values of JSON in a response.
             secrets: Further texts that no result and no message may have.
+            rule: Says which addresses the service may be at; by default any, because its user named it.
 
         Raises:
             ConfigurationError: a variable is not set, or its value cannot be used.
@@ -247,20 +278,38 @@ class HttpService:
                 *named_secrets(self._headers),
             ]
         )
+        refusal = None if rule is None else rule.refusal(self._base)
+        if refusal is not None:
+            raise ConfigurationError(f"{refusal}; set base_url, or add it to hosts, if that is where the API is.")
+        self._rule = None if rule is None or rule.is_free(self._base) or _has_proxy(self._base) else rule
         self._computations = computations
         self._limits = limits
         self._timeout_seconds = service.timeout or _DEFAULT_TIMEOUT_SECONDS
         self._client: httpx2.AsyncClient | None = None
 
-    async def call(self, handler: HttpHandler, arguments: dict[str, JSON]) -> Any:
-        """Sends the request of an operation of an operations file, as `perform` does."""
+    async def call(self, handler: HttpHandler, arguments: dict[str, JSON], pages: PageArguments | None = None) -> Any:
+        """Sends the request of an operation of an operations file; returns the value of the response.
+
+        If there is a next page, it returns a `ServiceResult` that says how to ask for it.
+
+        Args:
+            pages: The arguments by which pages are asked for.
+
+        Raises:
+            ToolError: as `perform`.
+        """
         content_type = self._headers.get("content-type", "application/json")
-        return await self.perform(draft_request(handler, arguments, content_type))
+        response = await self.perform(draft_request(handler, arguments, content_type))
+        following = None if pages is None else next_arguments(response.value, response.links, arguments, pages)
+        return response.value if following is None else ServiceResult(response.value, following)
 
-    async def perform(self, draft: RequestDraft) -> Any:
-        """Sends a request and returns the response: JSON as Python values, text as text, other types as content.
+    @property
+    def own_parameters(self) -> frozenset[str]:
+        """The parameters that the service's address has in every query."""
+        return frozenset(name for name, _ in parse_qsl(self._query, keep_blank_values=True))
 
-        An empty response returns None.
+    async def perform(self, draft: RequestDraft) -> ServiceResponse:
+        """Sends a request and returns the response.
 
         Raises:
             ToolError: the service refused or could not be reached, or the arguments do not fit into a request.
@@ -289,6 +338,10 @@ class HttpService:
         except WorkLimitError:
             raise UpstreamError(f"{name} answered with too much; ask for less.") from None
 
+    def learn_secret(self, text: str) -> None:
+        """Adds a text that no result and no message may have, such as a token that was issued just now."""
+        self._secrets.learn(text)
+
     async def close(self) -> None:
         """Closes the pool; a later call opens another."""
         client, self._client = self._client, None
@@ -300,7 +353,8 @@ class HttpService:
             # A cookie from the response to one caller must not be sent with another caller's request.
             jar = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
             headers = {"user-agent": "delta-mcp", "accept-encoding": ACCEPTED_ENCODINGS}
-            self._client = quiet_client(timeout=self._timeout_seconds, cookies=jar, headers=headers)
+            connect = None if self._rule is None else self._rule.connect
+            self._client = quiet_client(connect, timeout=self._timeout_seconds, cookies=jar, headers=headers)
         return self._client
 
     def _build_request(self, draft: RequestDraft) -> "httpx2.Request":
@@ -315,7 +369,7 @@ class HttpService:
             content=draft.body,
         )
 
-    async def _exchange(self, request: "httpx2.Request", name: str, path: str) -> Any:
+    async def _exchange(self, request: "httpx2.Request", name: str, path: str) -> ServiceResponse:
         response = await self._send(request, name)
         try:
             for _ in range(_MAX_REDIRECTS):
@@ -336,16 +390,25 @@ class HttpService:
             def decode(work: Work) -> Any:
                 return self._secrets.redact_result(_decode_body(body, response, path, self._limits, work), work)
 
-            return await self._computations.run(self._base, decode)
+            value = await self._computations.run(self._base, decode)
+            kind = media_type(response.headers.get("content-type", ""))
+            return ServiceResponse(value, response.status_code, kind, response.headers.get("link", ""))
         finally:
             await response.aclose()
 
     async def _send(self, request: "httpx2.Request", name: str) -> "httpx2.Response":
+        """Sends a request; once more if that has no effect twice, and nobody answered or the service asks for that."""
         import httpx2
 
-        for _ in range(2 if request.method in _IDEMPOTENT_METHODS else 1):
+        attempts = 2 if request.method in _IDEMPOTENT_METHODS else 1
+        for attempt in range(attempts):
             try:
-                return await self._open_client().send(request, stream=True)
+                response = await self._open_client().send(request, stream=True)
+                seconds = _retry_seconds(response)
+                if seconds is None or attempt == attempts - 1 or seconds >= self._timeout_seconds:
+                    return response
+                await response.aclose()
+                await asyncio.sleep(seconds)
             except (httpx2.NetworkError, httpx2.ConnectTimeout, httpx2.RemoteProtocolError) as error:
                 reason = self._secrets.redact(str(error)) or type(error).__name__
                 logger.warning("%s got no answer: %s", name, reason)
@@ -357,8 +420,25 @@ class HttpService:
         except UnreadableBodyError:
             body, is_whole = b"", True
         text = _decode_text(body, response).strip() or response.reason_phrase
+        if is_whole:
+            text = helpful_text(text, media_type(response.headers.get("content-type", "")))
         shown = self._secrets.redact_excerpt(text, is_whole, _MAX_ERROR_CHARS)
         return ServiceRefusedError(f"{name} answered {response.status_code}: {shown}", response)
+
+
+def _has_proxy(url: str) -> bool:
+    """Whether a proxy of the environment looks the host of a URL up, and decides where it leads."""
+    from urllib.request import getproxies, proxy_bypass  # 10 ms to import
+
+    parts = urlsplit(url)
+    return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
+
+
+def _retry_seconds(response: "httpx2.Response") -> int | None:
+    """Returns after how many seconds a service wants the request again, if those are few; else None."""
+    text = response.headers.get("retry-after", "").strip()
+    is_few = response.status_code in _RETRIED_STATUSES and text.isdecimal() and len(text) <= 2
+    return int(text) if is_few and int(text) <= _MAX_RETRY_SECONDS else None
 
 
 def _is_same_host(source: "httpx2.URL", target: "httpx2.URL") -> bool:

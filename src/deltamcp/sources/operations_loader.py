@@ -8,9 +8,11 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import parse_qsl
 
 import msgspec
 
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation, ToolOptions
 from deltamcp.catalog.items.registration import registration
 from deltamcp.catalog.operations_file import reader
@@ -28,12 +30,14 @@ from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
-from deltamcp.results.policy import ResultPolicy
+from deltamcp.results.pages import PAGES_KEY
+from deltamcp.results.policy import ResultPolicy, merge_policies
 from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.runtime.own_files import file_state
 from deltamcp.runtime.threads import Computations
 from deltamcp.sources.http import HttpService
 from deltamcp.sources.mcp import McpUpstream
+from deltamcp.sources.pages import PageArguments
 from deltamcp.values import JSON
 
 POLL_SECONDS = 0.5
@@ -61,13 +65,20 @@ class OperationsFile:
     """An operations file, the operations that are active, and the connections they use."""
 
     def __init__(
-        self, path: Path, functions: Mapping[str, Function] | None, environment: Mapping[str, str], limits: Limits
+        self,
+        path: Path,
+        functions: Mapping[str, Function] | None,
+        environment: Mapping[str, str],
+        limits: Limits,
+        results: ResultPolicy | None = None,
     ) -> None:
         """
         Args:
             functions: functions by name, for operations without a handler; None accepts any name, to check a file.
             environment: the values of `${NAME}` in the file; `${PYTHON}` is this interpreter unless it is set.
+            results: a policy that goes before the `results` of the file.
         """
+        self._results = results
         self._limits = limits
         self._guard = ProcessGuard()
         self._computations = Computations(limits.work_steps)
@@ -97,6 +108,7 @@ class OperationsFile:
             self._computations,
             self._limits,
             self._guard,
+            merge_policies(self._results, document.results) if self._results or document.results else None,
         )
         operations: list[Operation] = []
         ids_by_fault: dict[str, list[str]] = {}
@@ -213,8 +225,10 @@ class _OperationBuilder:
         computations: Computations,
         limits: Limits,
         guard: ProcessGuard,
+        results: ResultPolicy | None,
     ) -> None:
         self._guard = guard
+        self._results = results
         self._computations = computations
         self._limits = limits
         self.connections: dict[bytes, SourceConnection] = {}
@@ -240,18 +254,21 @@ class _OperationBuilder:
         match entry.handler:
             case HttpHandler():
                 service = self._service(entry.handler.service)
-                call = functools.partial(service.call, entry.handler)
-                return Operation(_wrap_remote(call), Context, declared=declared, **options)
+                pages = _page_arguments(entry.handler, entry.input_schema, service)
+                call = functools.partial(service.call, entry.handler, pages=pages)
+                if pages.has_pages:
+                    options["meta"] = {**(options.get("meta") or {}), PAGES_KEY: True}
+                return FunctionOperation(_wrap_remote(call), Context, declared=declared, **options)
             case McpHandler(server, tool):
                 upstream = self._upstream(server)
                 call = functools.partial(upstream.call, tool, repeatable=_is_repeatable(entry), timeout=entry.timeout)
-                return Operation(_wrap_upstream(call), Context, declared=declared, **options)
+                return FunctionOperation(_wrap_upstream(call), Context, declared=declared, **options)
             case PythonHandler(ref):
                 function = resolve_function(ref)
             case HandlerByName(name):
                 function = self._function(name)
         with registration(function, f"functions={{{entry.name!r}: {{}}}}", may_yield=True):
-            return Operation(function, Context, by_name=True, declared=declared, **options)
+            return FunctionOperation(function, Context, by_name=True, declared=declared, **options)
 
     def _options(self, entry: OperationEntry) -> ToolOptions:
         options: ToolOptions = {
@@ -288,8 +305,9 @@ class _OperationBuilder:
             options["sync_seconds"] = entry.sync_seconds
         if entry.on_redelivery is not None:
             options["on_redelivery"] = entry.on_redelivery
-        if entry.fields:
-            options["results"] = ResultPolicy(fields=entry.fields)
+        own = ResultPolicy(fields=entry.fields) if entry.fields else None
+        if own or self._results:
+            options["results"] = merge_policies(own, self._results)
         if not entry.category:
             del options["category"]
         return options
@@ -324,6 +342,15 @@ class _OperationBuilder:
             upstream = McpUpstream(name, definition, self._environment, self._computations, self._guard)
         self.connections[key] = upstream
         return upstream
+
+
+def _page_arguments(handler: HttpHandler, schema: Mapping[str, Any], service: HttpService) -> PageArguments:
+    given = schema.get("properties")
+    properties: dict[str, Any] = given if isinstance(given, dict) else {}
+    places = {argument: handler.place_of(argument) for argument in properties}
+    names = {place.name: argument for argument, place in places.items() if place.location in ("query", "body", "form")}
+    fixed = (name for name, _ in parse_qsl(handler.path.partition("?")[2], keep_blank_values=True))
+    return PageArguments(names, properties, service.own_parameters.union(fixed))
 
 
 def _declared_arguments(entry: OperationEntry) -> DeclaredArguments | None:

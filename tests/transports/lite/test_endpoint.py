@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from deltamcp import Context, DeltaServer, Disclosure, Limits, Rate, RateLimits, StaticTokens
 from deltamcp.auth.static_tokens import make_token
-from deltamcp.catalog.items.operation import Operation
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import Kind, Surface
 from tests.support.asgi_client import AsgiExchange
@@ -149,7 +149,9 @@ async def test_ml_8_lists_are_equal_byte_by_byte_with_redeem_first():
 
 async def test_ml_9_only_tools_whose_names_mcp_lite_allows_are_listed():
     server = lite_server()
-    foreign = Operation(lambda: "x", Context, name="with space", description="Have a space, as another server's.")
+    foreign = FunctionOperation(
+        lambda: "x", Context, name="with space", description="Have a space, as another server's."
+    )
     server.engine.catalog.add(foreign)
     with pytest.raises(ConfigurationError, match="letters"):
         server.tool(lambda: "x", name="own space", description="Have a space.")

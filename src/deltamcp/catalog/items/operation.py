@@ -1,31 +1,27 @@
-"""Operations: an author's function with its name, schema and options, and the tool that MCP lists for it."""
+"""Operations: what a tool is to its server and its callers, whoever wrote the function.
 
-import builtins  # `type` is an attribute here
+`function_operation.py` makes them of an author's functions, `remote_items.py` of other servers' tools.
+"""
+
+import abc
 import functools
 import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
-
-from msgspec import to_builtins
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from deltamcp.catalog import lite_tools
-from deltamcp.catalog.items.function_shape import FunctionShape, inspect_function
+from deltamcp.catalog.items.function_shape import FunctionShape
 from deltamcp.catalog.items.registration import (
-    check_options,
-    docstring,
-    function_name,
     omit_empty,
     read_tags,
-    tagged_meta,
 )
 from deltamcp.catalog.schema import param_headers
-from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError
-from deltamcp.catalog.schema.json_schema import ForeignSchema, describes_object, wrapper_schema
+from deltamcp.catalog.schema.json_schema import ForeignSchema
 from deltamcp.catalog.text import parameter_text, prose, tool_text
 from deltamcp.catalog.text.clean_text import clean
 from deltamcp.errors import ConfigurationError
-from deltamcp.results.content import symbol_graph_type
+from deltamcp.results.pages import PAGES_KEY
 from deltamcp.results.policy import (
     QUERY_KEY,
     QUERY_SCHEMAS,
@@ -39,20 +35,18 @@ from deltamcp.results.policy import (
     resolve_policy,
     size_hint,
 )
-from deltamcp.values import CONTENT_TYPES, JSON, PROMISES_KEY, Icon, Principal, ResultShape
+from deltamcp.values import JSON, Icon, Principal, ResultShape
 from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
 
 if TYPE_CHECKING:
-    import pydantic
-    import pydantic_core
+    pass
 
 
 _NAME = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
 """MCP says tool names SHOULD have only letters, digits, `_`, `-` and `.`; other servers' tools need not."""
-_ROWLESS_TYPES = (str, int, float, bool, bytes, None, type(None), *CONTENT_TYPES)
 _SYNC_SECONDS = 5.0
 """How long a client waits for a result before it gets a promise; the digest of MCP-lite, A-10."""
-_TASK_SUPPORT: Mapping[str, JSON] = {"auto": {"taskSupport": "optional"}, "always": {"taskSupport": "required"}}
+TASK_SUPPORT: Mapping[str, JSON] = {"auto": {"taskSupport": "optional"}, "always": {"taskSupport": "required"}}
 """The `execution` of a tool's definition in MCP 2025-11-25, by its promise policy."""
 ID_SEGMENT_PATTERN = r"(?:[A-Za-z0-9]|[^\x00-\x7f])(?:[A-Za-z0-9_-]|[^\x00-\x7f]){0,63}"
 """What `is_id_segment` admits, as far as a regular expression can say that all validators of JSON Schema take."""
@@ -113,7 +107,7 @@ class ToolOptions(TypedDict, total=False):
     as they are, whatever the server's policy."""
 
 
-class Operation:
+class Operation(abc.ABC):
     """A function with a name, a schema and a deadline. `tool` is its definition in `tools/list`.
 
     `id` identifies the operation in the meta-tools: its dotted path in the tree, or its name if it has no category.
@@ -121,14 +115,7 @@ class Operation:
 
     __slots__ = (
         "__dict__",
-        "_bind",
-        "_by_name",
-        "_context_type",
-        "_declared",
-        "_is_listed_elsewhere",
         "_options",
-        "_output_type",
-        "_return_annotation",
         "_summary_source",
         "abandon",
         "consent_policy",
@@ -161,29 +148,19 @@ class Operation:
     def __init__(
         self,
         function: Callable[..., Any],
-        context_type: builtins.type,
-        *,
-        by_name: bool = False,
-        declared: DeclaredArguments | None = None,
-        definition: dict[str, JSON] | None = None,
-        function_shape: FunctionShape | None = None,
-        **options: Unpack[ToolOptions],
+        function_shape: FunctionShape,
+        tool: dict[str, JSON],
+        options: ToolOptions,
     ) -> None:
         """
         Args:
-            definition: The tool as another server lists it, instead of a definition from the function and the options.
-            function_shape: How to call the function of such a tool.
-            by_name: Whether the function takes the arguments by name although the schema is given, not as one dict.
-            declared: The arguments that the function may get although the schema admits others; None admits those too.
+            function_shape: How to call the function.
+            tool: The definition, under the operation's name.
 
         Raises:
-            ConfigurationError: the name, a parameter or an option cannot be used.
+            ConfigurationError: the name or an option cannot be used.
         """
-        check_options(options, ToolOptions)
-        self._context_type = context_type
         self._options = options
-        self._by_name = by_name
-        self._declared = declared
         self.origin: object | None = None
         """Where the operation was registered, if its server is mounted."""
         self.is_own: bool = False
@@ -191,7 +168,9 @@ class Operation:
         self.abandon: Callable[[JSON, Principal], Awaitable[None]] | None = None
         """Ends what the function left elsewhere for a principal, by its memo, when it asked what nobody will answer."""
         self.function: Callable[..., Any] = function
-        self.name: str = options.get("name") or function_name(function)
+        self.function_shape: FunctionShape = function_shape
+        self.tool: dict[str, JSON] = tool
+        self.name: str = tool["name"]
         self.timeout: float | None = options.get("timeout")
         if self.timeout is not None and not (isinstance(self.timeout, int | float) and self.timeout > 0):
             raise ConfigurationError(f"timeout must be a number of seconds above 0, not {self.timeout!r}.")
@@ -226,32 +205,8 @@ class Operation:
         """Whether the server, not the function, takes the root of the result that a caller has."""
         self.query_arguments: tuple[str, ...] = ()
         """The arguments that the server, not the function, takes as a query of the result."""
-        input_schema, description = options.get("input_schema"), None
-        self._is_listed_elsewhere = definition is not None
         self.wraps_output: bool = False
         """Whether structured content has the value as the member `result`, because it must be an object."""
-        if definition is not None:
-            assert function_shape is not None, "the function of another server's tool has a shape of its own"
-            self.function_shape: FunctionShape = function_shape
-            input_schema = definition["inputSchema"]
-        elif input_schema is None:
-            from deltamcp.catalog.items.signature import (
-                Signature,  # with pydantic, which other servers' tools do not need
-            )
-
-            signature = Signature(function, context_type)
-            self._bind: Callable[[Mapping[str, JSON]], dict[str, Any]] = signature.bind
-            self.function_shape = signature.function_shape
-            input_schema, description = signature.schema, signature.description
-        else:
-            self.function_shape = inspect_function(function, context_type)
-            description = docstring(function)
-            self._bind = functools.partial(
-                _bind_foreign,
-                ForeignSchema(input_schema, is_own=True),
-                None if by_name else _arguments_parameter(self.function_shape),
-                declared,
-            )
         self.is_direct: bool = (
             self.function_shape.is_async
             and not self.function_shape.is_generator
@@ -260,15 +215,6 @@ class Operation:
             and self.consent_policy == "allow"
         )
         """Whether a call needs nothing but the arguments."""
-        if definition is not None:
-            self._return_annotation: Any = Any
-            output = definition.get("outputSchema")
-            self._output_type: pydantic.TypeAdapter[Any] | dict[str, JSON] | None = (
-                output if isinstance(output, dict) else None
-            )
-            self.tool: dict[str, JSON] = _renamed_definition(definition, self.name, options)
-        else:
-            self._set_own_types(function, by_name, options, input_schema, description)
         self.has_own_summary: bool = bool(options.get("summary"))
         """Whether the author gave the summary."""
         self._summary_source = options.get("summary") or self.tool.get("description") or ""
@@ -276,37 +222,9 @@ class Operation:
         """The definition for clients that get neither tables nor changes nor tasks."""
         self.parameter_headers  # noqa: B018 - an invalid x-mcp-header is reported at registration
 
-    def _set_own_types(
-        self,
-        function: Callable[..., Any],
-        by_name: bool,
-        options: ToolOptions,
-        input_schema: dict[str, JSON],
-        description: str | None,
-    ) -> None:
-        has_return_type = not by_name and "return" in getattr(function, "__annotations__", ())
-        self._return_annotation = self.function_shape.return_annotation if has_return_type else Any
-        given = options.get("output_schema")
-        self._output_type = None if given is True else given
-        if self._output_type is None and not by_name:
-            from deltamcp.catalog.items.signature import any_return_adapter, return_adapter
-
-            find_adapter = any_return_adapter if given is True else return_adapter
-            self._output_type = find_adapter(self.function_shape.return_annotation)
-        self.tool = _tool_definition(self.name, options, description, input_schema)
-        if self.output_schema is not None:
-            self.wraps_output = not describes_object(self.output_schema)
-            self.tool["outputSchema"] = wrapper_schema(self.output_schema) if self.wraps_output else self.output_schema
-
+    @abc.abstractmethod
     def with_name(self, name: str, id_: str, policy: ResultPolicy | None) -> "Operation":
         """Returns the same operation with another name and id; `policy` fills in what its own leaves open."""
-        return Operation(
-            self.function,
-            self._context_type,
-            by_name=self._by_name,
-            declared=self._declared,
-            **self._named_options(name, id_, policy),
-        )
 
     def _named_options(self, name: str, id_: str, policy: ResultPolicy | None) -> ToolOptions:
         options: ToolOptions = {**self._options, "name": name}
@@ -337,7 +255,7 @@ class Operation:
         }
         self.takes_since = (
             bool(self.resolved_policy.deltas)
-            and self._output_type is None
+            and self.output_schema is None
             and self.parameter_names.isdisjoint((SINCE_KEY, ROOT_KEY))
         )
         self.query_arguments = self._free_query_arguments(merge_policies(self.results, policy))
@@ -346,17 +264,7 @@ class Operation:
 
     def _free_query_arguments(self, policy: ResultPolicy) -> tuple[str, ...]:
         """Returns the arguments that the server may take as a query, because the function can get none of that name."""
-        wants = policy.queries if policy.queries is not None else policy.max_tokens is not None
-        is_closed = not self._is_listed_elsewhere and self.tool["inputSchema"].get("additionalProperties") is False
-        if not wants or policy.compat or not is_closed or self._output_type is not None:
-            return ()
-        returns = self._return_annotation
-        if returns is str:
-            # Most tools that change something return a sentence.
-            return ("grep",) if (self.is_read_only or policy.queries) and "grep" not in self.parameter_names else ()
-        if returns in _ROWLESS_TYPES:
-            return ()
-        return tuple(name for name in QUERY_SCHEMAS if name not in self.parameter_names)
+        return ()
 
     @functools.cached_property
     def _listed_tool(self) -> dict[str, JSON]:
@@ -373,29 +281,21 @@ class Operation:
 
     @property
     def may_send_tables(self) -> bool:
-        """Whether its own policy admits tables, and its results may be some.
-
-        Structured content is sent as JSON, and the return type may exclude rows.
-        """
-        if self.resolved_policy is None or not self.resolved_policy.tables:
-            return False
-        is_symbol_graph = isinstance(self._return_annotation, type) and issubclass(
-            self._return_annotation, symbol_graph_type()
-        )
-        return self._output_type is None and self._return_annotation not in _ROWLESS_TYPES and not is_symbol_graph
+        """Whether its own policy admits tables, and its results may be some; structured content is sent as JSON."""
+        return self.resolved_policy is not None and self.resolved_policy.tables and self.output_schema is None
 
     def is_valid_output(self, value: JSON) -> bool:
         """Returns whether a value fits the output schema."""
         assert self.output_schema is not None, "only operations with an output schema validate output"
         return self._output_validator.output_problem(value) is None
 
+    @abc.abstractmethod
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         """Converts arguments to keyword arguments of the function.
 
         Raises:
             InvalidArgumentsError: the arguments do not fit the schema.
         """
-        return self._bind(arguments)
 
     def undeclared_arguments(self, arguments: Mapping[str, JSON]) -> list[str]:
         """Returns the names of arguments that `bind` accepts although the schema does not declare them."""
@@ -434,6 +334,12 @@ class Operation:
         return self._has_hint("readOnlyHint") and not self.is_destructive
 
     @property
+    def has_pages(self) -> bool:
+        """Whether its results may have pages, which the arguments of further calls ask for."""
+        meta = self.tool.get("_meta")
+        return isinstance(meta, dict) and meta.get(PAGES_KEY) is True
+
+    @property
     def is_destructive(self) -> bool:
         """Whether the author annotated the operation as destructive, in so many words.
 
@@ -456,11 +362,8 @@ class Operation:
     @functools.cached_property
     def output_schema(self) -> dict[str, JSON] | None:
         """The schema of the value that the function returns; None if the operation promises no structured content."""
-        if self._output_type is None or isinstance(self._output_type, dict):
-            return self._output_type
-        from deltamcp.catalog.items.signature import output_schema
-
-        return output_schema(self._output_type)
+        output = self.tool.get("outputSchema")
+        return output if isinstance(output, dict) else None
 
     @property
     def shown_result(self) -> JSON:
@@ -478,27 +381,10 @@ class Operation:
         Raises:
             ValueError: the value does not fit; the error's text says where.
         """
-        if isinstance(self._output_type, dict):
-            problem = self._output_validator.output_problem(value)
-            if problem is not None:
-                raise ValueError(problem)
-            return value
-        assert self._output_type is not None, "only operations with an output schema have structured results"
-        try:
-            return self._output_type.dump_python(
-                self._fail_fast_validator.validate_python(value), mode="json", by_alias=True
-            )
-        except _validation_error_type() as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the value"
-            raise ValueError(f"{where}: {first['msg']}") from error
-
-    @functools.cached_property
-    def _fail_fast_validator(self) -> "pydantic_core.SchemaValidator":
-        from deltamcp.catalog.schema.fail_fast_validator import fail_fast_validator
-
-        assert self._output_type is not None and not isinstance(self._output_type, dict)
-        return fail_fast_validator(self._output_type.core_schema)
+        problem = self._output_validator.output_problem(value)
+        if problem is not None:
+            raise ValueError(problem)
+        return value
 
     @functools.cached_property
     def _output_validator(self) -> ForeignSchema:
@@ -531,11 +417,8 @@ class Operation:
 
     @functools.cached_property
     def default_arguments(self) -> dict[str, JSON]:
-        """The defaults of a schema that the author gave; those of a signature are the function's own."""
-        if "input_schema" not in self._options:
-            return {}
-        properties = self._options["input_schema"].get("properties", {})
-        return {name: schema["default"] for name, schema in properties.items() if _has_default(schema)}
+        """The defaults of the arguments that a caller may leave out, as far as the function does not know them."""
+        return {}
 
     def manifest_entry(self, result_shape: ResultShape) -> dict[str, JSON]:
         """Returns the tool's entry in a manifest (SEP-2636), with the digest and size of the definition for a shape."""
@@ -553,16 +436,6 @@ class Operation:
     def parameter_headers(self) -> tuple[param_headers.ParameterHeader, ...]:
         """The arguments that clients mirror into `Mcp-Param-*` headers."""
         return param_headers.declared_headers(self.name, self.tool["inputSchema"])
-
-
-def _validation_error_type() -> "type[pydantic.ValidationError]":
-    import pydantic
-
-    return pydantic.ValidationError
-
-
-def _has_default(schema: JSON) -> bool:
-    return isinstance(schema, dict) and "default" in schema
 
 
 def is_id_segment(text: str) -> bool:
@@ -619,55 +492,5 @@ def _manifest_entry(tool: dict[str, JSON], id_: str) -> dict[str, JSON]:
         "size": len(form),
         "annotations": tool.get("annotations"),
         "id": None if id_ == tool["name"] else id_,
-    }
-    return omit_empty(parts)
-
-
-def _arguments_parameter(shape: FunctionShape) -> str:
-    fields = shape.named_fields()
-    if len(fields) != 1:
-        raise ConfigurationError(
-            "with input_schema the function takes one parameter, the dict of arguments, and besides it at most a "
-            "Context and dependencies."
-        )
-    return next(iter(fields))
-
-
-def _bind_foreign(
-    schema: ForeignSchema,
-    parameter: str | None,
-    declared: DeclaredArguments | None,
-    arguments: Mapping[str, JSON],
-) -> dict[str, Any]:
-    if declared is not None and (problems := declared.problems(arguments)):
-        raise InvalidArgumentsError(problems)
-    if not schema.is_valid(arguments):
-        arguments = schema.drop_nulls(arguments)
-        if problems := schema.problems(arguments):
-            raise InvalidArgumentsError(problems)
-    return dict(arguments) if parameter is None else {parameter: arguments}
-
-
-def _renamed_definition(definition: dict[str, JSON], name: str, options: ToolOptions) -> dict[str, JSON]:
-    """Returns another server's definition with the name and the tasks that the tool has here."""
-    policy = options.get("promise", "never")
-    tool = {**definition, "name": name}
-    return tool if policy == "never" else {**tool, "execution": _TASK_SUPPORT[policy]}
-
-
-def _tool_definition(
-    name: str, options: ToolOptions, docstring: str | None, input_schema: dict[str, JSON]
-) -> dict[str, JSON]:
-    policy = options.get("promise", "never")
-    meta = tagged_meta(options.get("meta"), read_tags(options.get("tags", ())))
-    parts = {
-        "name": name,
-        "title": options.get("title"),
-        "description": options.get("description") or docstring,
-        "inputSchema": input_schema,
-        "annotations": options.get("annotations"),
-        "icons": to_builtins(options.get("icons")),
-        "execution": _TASK_SUPPORT.get(policy),
-        "_meta": meta if policy == "never" else {**(meta or {}), PROMISES_KEY: True},
     }
     return omit_empty(parts)

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Unpack
 
 from deltamcp.catalog.items.function_shape import FunctionShape
-from deltamcp.catalog.items.operation import Operation, ToolOptions
+from deltamcp.catalog.items.operation import TASK_SUPPORT, Operation, ToolOptions
 from deltamcp.catalog.items.prompt import Completer, Prompt
+from deltamcp.catalog.items.registration import check_options, function_name
 from deltamcp.catalog.items.resource import LooseUriTemplate, Resource, UriTemplate, split_scheme
 from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError, problem_at
 from deltamcp.catalog.schema.json_schema import ForeignSchema
@@ -49,13 +50,18 @@ class RemoteOperation(Operation):
         Raises:
             ConfigurationError: the definition or an option cannot be used.
         """
+        check_options(options, ToolOptions)
         schema = definition.get("inputSchema")
         listed = {**definition, "inputSchema": schema if isinstance(schema, dict) else _ANY_OBJECT}
         if not isinstance(listed.get("description"), str | None):
             del listed["description"]  # summaries and the search index are made from it
         listed.pop("execution", None)  # this server decides which of its tools are tasks
         self._definition = definition
-        super().__init__(function, object, function_shape=_SHAPE, definition=listed, **options)
+        listed["name"] = options.get("name") or function_name(function)
+        policy = options.get("promise", "never")
+        if policy != "never":
+            listed["execution"] = TASK_SUPPORT.get(policy)
+        super().__init__(function, _SHAPE, listed, options)
 
     def with_name(self, name: str, id_: str, policy: ResultPolicy | None) -> "RemoteOperation":
         named = RemoteOperation(self.function, self._definition, **self._named_options(name, id_, policy))

@@ -1,6 +1,6 @@
 """An HTTP/1.1 client for one origin: a pool of connections, each with one exchange at a time.
 
-Written on httptools because a general client costs more than everything else in a call (decision 6.4).
+Written on httptools because a general client costs more than everything else in a call (decision 5.4).
 It never sends a request twice: only its caller knows whether a request that failed may be repeated.
 """
 

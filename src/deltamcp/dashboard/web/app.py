@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
 from deltamcp.dashboard.api import ASKS, AskedGateway
-from deltamcp.dashboard.call_records import DONE
 from deltamcp.dashboard.web import calls_page, home_page, model_pages, review_pages, server_pages
 from deltamcp.dashboard.web.layout import Look
 from deltamcp.dashboard.web.logins import Logins, PageSession
@@ -29,7 +28,7 @@ logger: logging.Logger = logging.getLogger("deltamcp.http")
 _MAX_FORM_BYTES, _MAX_LOGIN_BYTES = 128 * 1024, 16 * 1024
 """Of forms; one of 128 kB takes some 50 ms to decode at worst, which is when all of it is percent signs."""
 _MAX_QUERY_FIELDS = 20
-_EVENT_SECONDS = 0.25
+_EVENT_SECONDS = 0.5
 """Between two events of one page, so that a busy gateway does not keep a browser busy."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -233,7 +232,7 @@ class DashboardApp:
         return await change.perform(request)
 
     async def _send_events(self, request: BrowserRequest, receive: Receive, send: Send) -> None:
-        """Sends what changes until the browser goes: new calls as rows, and that states are others."""
+        """Tells what changes until the browser goes: that calls came, and that states are others."""
         start = await request.gateway.ask("changes", {"seconds": 0})
         seq, state = start["seq"], start["state"]
         if "calls" in request.query:  # of the last call that the page has: others may have come since it was read
@@ -245,7 +244,7 @@ class DashboardApp:
         try:
             await asgi.send_event(send, sse.KEEP_ALIVE)
             while True:
-                arguments = {"seq": seq, "state": state}
+                arguments = {"seq": seq, "state": state, "calls": False}
                 changes = asyncio.ensure_future(request.gateway.ask("changes", arguments))
                 await asyncio.wait({changes, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
                 if not changes.done():
@@ -255,7 +254,7 @@ class DashboardApp:
                     found = changes.result()
                 except DeltaError:  # the gateway has ended; the browser tries again, and is told so
                     break
-                await asgi.send_event(send, _events(found, state, request))
+                await asgi.send_event(send, _events(found, seq, state))
                 seq, state = found["seq"], found["state"]
                 await asyncio.wait({gone, ending}, timeout=_EVENT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if gone.done() or ending.done():
@@ -267,24 +266,14 @@ class DashboardApp:
             ending.cancel()
 
 
-def _events(found: Any, state: str, request: BrowserRequest) -> bytes:
-    """Returns the events of what has changed."""
+def _events(found: Any, seq: int, state: str) -> bytes:
+    """Returns the events of what has changed; the page then asks for it."""
     events = [sse.KEEP_ALIVE]
     if found["state"] != state:
         events.append(sse.encode_named_event("state", b"{}"))
-    if found["calls"]:
-        rows = []
-        if "calls" in request.query:
-            rows = [str(calls_page.call_row(call)) for call in found["calls"] if _fits(call, request.query)]
-        events.append(sse.encode_named_event("calls", json.dumps({"rows": rows}).encode()))
+    if found["seq"] > seq:
+        events.append(sse.encode_named_event("calls", b"{}"))
     return b"".join(events)
-
-
-def _fits(call: Any, query: Mapping[str, str]) -> bool:
-    outcome, text = query.get("outcome", ""), query.get("text", "").casefold()
-    if (outcome == "failed" and call["outcome"] in DONE) or (outcome == "cut" and not call["cut"]):
-        return False
-    return text in f"{call['server']}.{call['tool']} {call['client']}".casefold()
 
 
 async def _names_of(gateways: Sequence[AskedGateway]) -> list[tuple[str, str]]:

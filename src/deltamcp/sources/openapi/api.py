@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from deltamcp.catalog.text.clean_text import clean
+from deltamcp.catalog.schema.json_schema import ForeignSchema
+from deltamcp.catalog.text.clean_text import clean_excerpt, cut
 from deltamcp.errors import ConfigurationError
-from deltamcp.sources.http import RequestDraft
+from deltamcp.sources.http import JSON_TYPE, RequestDraft, media_type
 from deltamcp.sources.openapi.arguments import ArgumentPlan, plan_arguments
 from deltamcp.sources.openapi.body import ReadFile
 from deltamcp.sources.openapi.document import Found, OpenApiDocument, ReferenceFaultError
@@ -25,12 +26,17 @@ from deltamcp.sources.openapi.schema import Schemas
 from deltamcp.sources.openapi.security import Requirement, SecurityScheme, read_requirements, read_schemes
 from deltamcp.sources.openapi.servers import choose_server, document_servers, operation_servers, server_url
 from deltamcp.sources.openapi.settings import ApiSettings, OperationPattern, any_matches
+from deltamcp.sources.pages import PageArguments
 from deltamcp.values import JSON
+from deltamcp.work import WorkLimitError
 
+_MAX_SUMMARY_CHARS, _MAX_TEXT_CHARS = 1_000, 20_000
+"""Of a title, a summary or what is said of a tag; and of a description. Published ones stay far below."""
 _MAX_DEFINITION_VALUES = 2_000
 """The values in the definitions of one operation's arguments; a pod of Kubernetes has some 1,500."""
 _MAX_DEFINITIONS_VALUES = 2_000_000
 """The same of all operations, so that 5,000 have 400 each."""
+_MAX_PROBLEM_CHARS = 200
 _HINTS: Mapping[str, dict[str, JSON]] = {
     "GET": {"readOnlyHint": True},
     "HEAD": {"readOnlyHint": True},
@@ -82,12 +88,12 @@ class ApiOperation:
     @property
     def summary(self) -> str:
         """One line; empty if the document has none."""
-        return " ".join(clean(self.found.text("summary")).split())
+        return " ".join(clean_excerpt(self.found.text("summary"), _MAX_SUMMARY_CHARS).split())
 
     @property
     def description(self) -> str:
         """The summary and the description, or else the method and the path."""
-        summary, text = self.summary, clean(self.found.text("description")).strip()
+        summary, text = self.summary, clean_excerpt(self.found.text("description"), _MAX_TEXT_CHARS)
         if summary and not text.startswith(summary.rstrip(".")):
             text = f"{summary}\n\n{text}" if text else summary
         prefix = "(Deprecated) " if self.found.is_deprecated else ""
@@ -143,6 +149,61 @@ class ApiOperation:
     def base_url(self) -> str:
         """Where the request goes, without its path."""
         return self._api.base_url_of(self.found)
+
+    @functools.cached_property
+    def pages(self) -> PageArguments:
+        """The arguments by which pages of results are asked for."""
+        plan = self.plan
+        names = {style.name: name for name, style in plan.parameters.items() if style.place == "query"}
+        if plan.body is not None:
+            names = {**{field: name for name, field in plan.body.fields.items()}, **names}
+        hidden = {name for place, name in self._api.carried_parameters if place == "query"}
+        properties = plan.schema["properties"]
+        return PageArguments(names, properties if isinstance(properties, dict) else {}, hidden)
+
+    def response_problem(self, status: int, kind: str, value: JSON) -> str | None:
+        """Describes how JSON does not match the schema of the response; None if it does, or there is none."""
+        if not JSON_TYPE.fullmatch(kind):
+            return None
+        found = self.response(status)
+        if found is None:
+            return None
+        key = (found.reference or str(status), kind)
+        schema = self._response_schemas.get(key)
+        if schema is None:
+            schema = self._response_schemas[key] = ForeignSchema(self._response_schema(found, kind))
+        try:
+            problems = [] if schema.is_valid(value) else schema.problems(value)
+        except (WorkLimitError, ValueError, RecursionError):
+            return None
+        return cut(problems[0].text, _MAX_PROBLEM_CHARS) if problems else None
+
+    @functools.cached_property
+    def _response_schemas(self) -> dict[tuple[str, str], ForeignSchema]:
+        return {}
+
+    def _response_schema(self, found: Found, kind: str) -> dict[str, JSON]:
+        """Returns the schema of a response of a media type, of JSON Schema 2020-12; an empty one if there is none."""
+        schemas = self._api.response_schemas
+        try:
+            given, base = self._response_value(found, kind)
+            converted = schemas.convert(given, base)
+        except ReferenceFaultError:
+            return {}
+        if not isinstance(converted.schema, dict):
+            return {}
+        definitions = schemas.definitions(converted.names, _MAX_DEFINITION_VALUES)
+        return {**converted.schema, "$defs": definitions} if definitions else converted.schema
+
+    def _response_value(self, found: Found, kind: str) -> tuple[Any, str]:
+        if self._api.document.version.is_swagger:
+            return found.value.get("schema"), found.base
+        content = found.value.get("content")
+        for name, media in content.items() if isinstance(content, dict) else ():
+            if media_type(name) in (kind, "*/*", "application/*"):
+                target = self._api.document.follow(media, found.base)
+                return (target.value.get("schema") if isinstance(target.value, dict) else None), target.base
+        return None, found.base
 
     def response(self, status: int) -> Found | None:
         """Returns the Response Object for a status, `default` among them; None if the document has none."""
@@ -218,7 +279,7 @@ class Api:
 
     @property
     def title(self) -> str:
-        return clean(self.document.title)
+        return clean_excerpt(self.document.title, _MAX_SUMMARY_CHARS)
 
     @property
     def version(self) -> str:
@@ -227,14 +288,14 @@ class Api:
 
     @property
     def description(self) -> str:
-        return clean(self.document.description)
+        return clean_excerpt(self.document.description, _MAX_TEXT_CHARS)
 
     @functools.cached_property
     def category_descriptions(self) -> dict[str, str]:
         """What the document says of its tags, by category."""
         tags = self.document.content.get("tags")
         return {
-            segment(tag["name"]): clean(tag["description"]).strip()
+            segment(tag["name"]): clean_excerpt(tag["description"], _MAX_SUMMARY_CHARS)
             for tag in (tags if isinstance(tags, list) else ())
             if isinstance(tag, dict) and isinstance(tag.get("name"), str) and isinstance(tag.get("description"), str)
         }

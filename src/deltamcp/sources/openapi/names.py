@@ -53,14 +53,11 @@ def choose_names(operations: Sequence[Unnamed], locked: Mapping[str, LockedName]
     used_names = {one.name for one in locked.values()}
     used_ids = {one.id for one in locked.values()}
     new = [place for place in range(len(operations)) if place not in kept]
-    wanted = _wanted_names([operations[place] for place in new])
-    names = _distinct([operations[place].key for place in new], wanted, used_names)
+    added = [operations[place] for place in new]
+    short = _short_names(added)
+    names = _distinct([one.key for one in added], _wanted_names(added, short), used_names)
     chosen = dict(kept)
-    ids = _distinct(
-        [operations[place].key for place in new],
-        [_id(operations[place], name) for place, name in zip(new, names, strict=True)],
-        used_ids,
-    )
+    ids = _distinct([one.key for one in added], _wanted_ids(added, short, names), used_ids)
     for place, name, id_ in zip(new, names, ids, strict=True):
         chosen[place] = LockedName(name, id_, operations[place].operation_id)
     return [chosen[place] for place in range(len(operations))]
@@ -76,18 +73,30 @@ def _kept_names(operations: Sequence[Unnamed], locked: Mapping[str, LockedName])
     return kept
 
 
-def _wanted_names(operations: Sequence[Unnamed]) -> list[str]:
+def _short_names(operations: Sequence[Unnamed]) -> list[str]:
     """Returns the name that each operation would have by itself."""
     ids = Counter(one.operation_id for one in operations)
-    short = [
+    return [
         _short_id(one) if one.operation_id and ids[one.operation_id] == 1 else _path_name(one) for one in operations
     ]
+
+
+def _wanted_names(operations: Sequence[Unnamed], short: Sequence[str]) -> list[str]:
+    """Returns the short names, or longer ones where several operations have the same."""
+    ids = Counter(one.operation_id for one in operations)
     counts = Counter(short)
     # A short form that two have says less than what it was made from.
     return [
         name if counts[name] == 1 or not one.operation_id or ids[one.operation_id] > 1 else segment(one.operation_id)
         for one, name in zip(operations, short, strict=True)
     ]
+
+
+def _wanted_ids(operations: Sequence[Unnamed], short: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Returns the category with the short name, which is often short enough there, or else with the name."""
+    ids = [_id(one, name) for one, name in zip(operations, short, strict=True)]
+    counts = Counter(ids)
+    return [id_ if counts[id_] == 1 else _id(one, name) for one, id_, name in zip(operations, ids, names, strict=True)]
 
 
 def _short_id(operation: Unnamed) -> str:

@@ -8,9 +8,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation, ToolOptions
 from deltamcp.context import Context
 from deltamcp.limits import Limits
+from deltamcp.results.pages import PAGES_KEY
 from deltamcp.runtime.threads import Computations
 from deltamcp.sources.openapi.api import Api, ApiOperation
 from deltamcp.sources.openapi.document import OpenApiDocument, parse_document
@@ -71,9 +73,11 @@ def _make_operation(service: ApiService, operation: ApiOperation, api: Api) -> O
     if operation.category:
         options["category"] = operation.category
         options["action"] = operation.action
+    if operation.pages.has_pages:
+        options["meta"] = {PAGES_KEY: True}
     if operation.annotations:
         options["annotations"] = operation.annotations
-    return Operation(_function(service, operation), Context, **options)
+    return FunctionOperation(_function(service, operation), Context, **options)
 
 
 def _function(service: ApiService, operation: ApiOperation) -> Callable[..., Any]:

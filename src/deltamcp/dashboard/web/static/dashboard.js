@@ -1,6 +1,5 @@
 // Keeps pages up to date, loads more of long lists, and draws the chart. Every page works without it.
 
-const MAX_ROWS = 10_000;
 const live = new Map();
 
 // What the gateway says has changed
@@ -9,23 +8,23 @@ function listen() {
   const address = document.body.dataset.events;
   if (!address) return;
   const events = new EventSource(address);
-  events.addEventListener("state", () => refresh(300));
-  events.addEventListener("calls", (event) => {
-    addCalls(JSON.parse(event.data).rows);
-    refresh(document.getElementById("calls") ? 1000 : 3000);
-  });
+  events.addEventListener("state", () => refresh(200));
+  events.addEventListener("calls", () => refresh(200));
   addEventListener("pagehide", () => events.close());
   setInterval(() => document.visibilityState === "visible" && refresh(0), 10_000);  // durations go on, too
 }
 
-let timer = 0;
+let timer = 0, loaded = -Infinity;
 
 function refresh(wait) {
-  if (!timer && document.querySelector("[data-live]")) timer = setTimeout(load, wait);
+  const calls = document.getElementById("calls");
+  if (timer || !(calls || document.querySelector("[data-live]"))) return;
+  timer = setTimeout(load, Math.max(wait, loaded + (calls ? 2000 : 3000) - performance.now()));
 }
 
 async function load() {
   timer = 0;
+  loaded = performance.now();
   const reply = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
   if (!reply?.ok) return;
   const page = new DOMParser().parseFromString(await reply.text(), "text/html");
@@ -37,23 +36,36 @@ async function load() {
     live.set(part.id, text);
     part.replaceChildren(...fresh.childNodes);
   }
+  addCalls(page);
 }
 
 // Calls as they come
 
-function addCalls(rows) {
+function addCalls(page) {
   const body = document.querySelector("#calls tbody");
   if (!body || new URLSearchParams(location.search).has("before")) return;
-  for (const text of [...rows].reverse()) {
-    const template = document.createElement("template");
-    template.innerHTML = text;
-    const row = template.content.firstElementChild;
-    if (!row || body.querySelector(`[data-seq="${CSS.escape(row.dataset.seq)}"]`)) continue;
-    row.classList.add("fresh");
-    body.prepend(row);
-    if (body.rows.length > MAX_ROWS) body.rows[body.rows.length - 1].remove();
+  const rows = [...page.querySelectorAll("#calls tbody tr")];
+  const known = new Map([...body.rows].map((row) => [row.dataset.seq, row]));
+  const newest = Number(body.rows[0]?.dataset.seq ?? 0);
+  const fresh = rows.filter((row) => Number(row.dataset.seq) > newest);
+  for (const row of rows) {  // tokens are counted a second after a call
+    const shown = known.get(row.dataset.seq);
+    if (shown && !shown.querySelector("details[open]") && shown.innerHTML !== row.innerHTML) shown.innerHTML = row.innerHTML;
   }
-  if (rows.length) document.querySelector("#calls").closest(".scroll").parentElement.querySelector(":scope > .empty")?.remove();
+  if (!fresh.length) return;
+  for (const row of fresh) row.classList.add("fresh");
+  if (fresh.length === rows.length) {  // more came than a page has: older ones are behind its link
+    for (const other of [...body.parentElement.tBodies].slice(1)) other.remove();
+    body.replaceChildren(...fresh);
+    document.querySelector(".more")?.remove();
+    const more = page.querySelector(".more");
+    if (more) document.getElementById("main").append(more);
+    watchMore();
+  } else {
+    body.prepend(...fresh);
+  }
+  body.closest(".scroll").parentElement.querySelector(":scope > .empty")?.remove();
+  refresh(2000);
 }
 
 // Long lists
