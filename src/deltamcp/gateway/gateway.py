@@ -28,7 +28,7 @@ from deltamcp.gateway.listing_cache import ListingCache
 from deltamcp.gateway.live_configuration import LiveConfiguration
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.quarantine import Quarantine
-from deltamcp.gateway.upstream_status import upstream_figures
+from deltamcp.gateway.upstream_status import upstream_metrics
 from deltamcp.promises.runner import QUEUE_MODULES
 from deltamcp.runtime.own_files import user_folder
 from deltamcp.runtime.process import collection_paused
@@ -223,7 +223,7 @@ class Gateway:
         engine.stored_results.keep(kept, _LOST_ADVICE if kept is None else "")
         engine.learned_shapes.withhold(lambda name: self.redact(name) == name)
         engine.learned_shapes.keep(self._shapes_path())
-        engine.add_figures(lambda: upstream_figures(self._catalog.connections()))
+        engine.add_metrics(lambda: upstream_metrics(self._catalog.connections()))
         engine.local_sessions.watch(
             lambda: self._tell_each(Upstream.tell_roots_changed),
             lambda level: self._tell_each(lambda upstream: upstream.lower_log_level(level)),
