@@ -41,6 +41,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "docs/deltas.md",
         "docs/disclosure.md",
         "docs/operations-file.md",
+        "docs/openapi.md",
         "docs/promises.md",
         "docs/tasks.md",
         "docs/extensions.md",

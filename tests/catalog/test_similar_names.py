@@ -35,3 +35,7 @@ def test_a_known_name_is_most_like_itself(names):
     for name in names:
         best = ranked.rank(name, len(names))
         assert name in {found for found, similarity in best if similarity == 1.0}
+
+
+def test_where_there_are_no_names_none_is_similar():
+    assert SimilarNames([]).rank("search", 5) == []

@@ -172,7 +172,7 @@ def test_nothing_is_written_unless_the_user_agrees(own, tmp_path):
     assert not own.exists()
     run_on_terminal("add", "it", "--", "npx", cwd=tmp_path, typed=b"y\n")
     assert [*servers(own)] == ["it"]
-    assert "y or n" in run_on_terminal("remove", "it", cwd=tmp_path, typed=b"y\n").text
+    assert "Write this?" in run_on_terminal("remove", "it", cwd=tmp_path, typed=b"y\n").text
     assert servers(own) == {}
 
 

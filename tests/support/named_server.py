@@ -1,7 +1,8 @@
 """A server of the handshake era that says who it is: `python tests/support/named_server.py NAME MARK`.
 
-`who` answers with the name, the mark and the process; `wait` does so once the file at `path` is there. Other tools that
-are listed are named by further words. `MARK` may also be in the environment, as `SERVER_MARK`.
+`who` answers with the name, the mark and the process; `wait` does so once the file at `path` is there, and first makes
+one with the suffix `.begun`. Other tools that are listed are named by further words. `MARK` may also be in the
+environment, as `SERVER_MARK`.
 """
 
 import json
@@ -32,6 +33,7 @@ def main(name: str, mark: str, *others: str) -> None:
     ]
 
     def wait(id_: Any, path: Path) -> None:
+        path.with_suffix(".begun").touch()
         while not path.exists():
             time.sleep(0.005)
         send({"id": id_, "result": result})

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 
 from deltamcp.errors import ToolError
-from deltamcp.results.content import convert_return_value, parse_object_or_list
+from deltamcp.results.content import convert_return_value, parse_object_or_list, parse_tool_result
 from deltamcp.results.pages import (
     changed_arguments,
     join_pages,
@@ -14,7 +14,7 @@ from deltamcp.results.pages import (
     read_service_result,
     result_meta,
 )
-from deltamcp.values import JSON, ServiceResult, Text, ToolResult
+from deltamcp.values import JSON, RawResult, ServiceResult, Text, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import unlimited_work
 
@@ -84,6 +84,8 @@ async def read_pages(
 
 def _json(value: Any) -> Any:
     """Returns a page as JSON; UNSET if it is none."""
+    if isinstance(value, RawResult):
+        value = parse_tool_result(value.fields)
     if isinstance(value, ToolResult):
         only = value.content[0] if len(value.content) == 1 else None
         if value.is_error or value.structured is not UNSET or not isinstance(only, Text):

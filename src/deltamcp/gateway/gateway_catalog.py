@@ -87,8 +87,10 @@ class GatewayCatalog:
         )
         self._upstream_items.configure(config.has_prefix, config.results)
         make_catalog = server.items.make_catalog
+        # A client of the handshake era is told once what there is; a gateway that follows its files may get all of it.
+        self._kinds = frozenset[Kind]() if live is None else frozenset(Kind)
         self._own_offer = OwnOffer(
-            upstreams, self._upstream_items, self._claims, self._status, make_catalog, self._notices
+            upstreams, self._upstream_items, self._claims, self._status, make_catalog, self._notices, self._kinds
         )
         self._principals: PrincipalCatalogs | None = None
         """What principals with logins of their own are offered; None while no upstream has logins."""
@@ -163,7 +165,7 @@ class GatewayCatalog:
             self._own_offer.make,
             self._announce,
             self._look_again,
-            self._config.wait_seconds,
+            lambda: self._config.wait_seconds,
         )
         engine.catalog.tell_principals_apart(self._principals.of, self._principals.prepare)
         configs = [one.config for one in self._upstreams.values() if one.connection.has_logins]
@@ -232,7 +234,8 @@ class GatewayCatalog:
             prepared = await asyncio.to_thread(self._prepare, offers, surface)
             prepared.change()
             self._server.items.set_absences(prepared.admitted.absences)
-            introduce(self._server.engine.catalog, offers, len(self._upstreams), prepared.instructions)
+            texts = prepared.instructions
+            introduce(self._server.engine.catalog, offers, len(self._upstreams), texts, self._kinds)
             self._unlisted.ask([offer.upstream for offer in offers if Kind.RESOURCES in offer.listing.kinds])
             if self._principals is not None:
                 self._share(self._principals, offers, prepared)

@@ -122,7 +122,7 @@ class LiveConfiguration:
             self._states = dict.fromkeys(found.records) | self._states
             await gateway.apply(found.config)
         except ConfigurationError as error:
-            if self.fault != str(error):
+            if is_asked or self.fault != str(error):
                 logger.error("the configuration is wrong, so the one before stays in use: %s", error)
             self.fault = str(error)
             return

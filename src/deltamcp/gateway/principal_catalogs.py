@@ -110,7 +110,7 @@ class PrincipalCatalogs:
         make: Callable[[OwnLists], Catalog],
         announce: Callable[[OwnChange], None],
         on_update: Callable[[str], None],
-        wait_seconds: float,
+        wait_seconds: Callable[[], float],
     ) -> None:
         """
         Args:
@@ -199,7 +199,7 @@ class PrincipalCatalogs:
 
     async def _wait(self, own: _Own) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._wait_seconds):
+            async with asyncio.timeout(self._wait_seconds()):
                 for name in self._logins():
                     await own.fetches[name].has_ended.wait()
         own.has_waited = True
@@ -412,12 +412,14 @@ class OwnOffer:
         status: RemoteResource,
         make_catalog: Callable[[Sequence[Item]], Catalog],
         notices: Callable[[Principal], ServerNotices],
+        kinds: frozenset[Kind],
     ) -> None:
         """
         Args:
             upstreams: Those of the gateway as they are now.
             make_catalog: Returns a catalog of items.
             notices: Returns what a principal is told of upstreams that cannot be used now.
+            kinds: As of `introduce`.
         """
         self._upstreams = upstreams
         self._upstream_items = upstream_items
@@ -425,6 +427,7 @@ class OwnOffer:
         self._status = status
         self._make_catalog = make_catalog
         self._notices = notices
+        self._kinds = kinds
         self._shared = SharedOffer()
 
     def share(self, shared: SharedOffer) -> None:
@@ -455,7 +458,7 @@ class OwnOffer:
         unlisted.ask([offer.upstream for offer in offers if Kind.RESOURCES in offer.listing.kinds])
         catalog.ask_upstreams(self._claims.find_mentioned, unlisted.find, self._notices)
         texts = {offer.config.name: self._instructions(offer, shared, lists) for offer in offers}
-        introduce(catalog, offers, len(upstreams), texts)
+        introduce(catalog, offers, len(upstreams), texts, self._kinds)
         return catalog
 
     def _offer(self, upstream: GatewayUpstream, shared: SharedOffer, lists: OwnLists) -> UpstreamOffer | None:
@@ -484,14 +487,21 @@ class OwnOffer:
 
 
 def introduce(
-    catalog: Catalog, offers: Sequence[UpstreamOffer], upstream_count: int, instructions: Mapping[str, str]
+    catalog: Catalog,
+    offers: Sequence[UpstreamOffer],
+    upstream_count: int,
+    instructions: Mapping[str, str],
+    kinds: frozenset[Kind],
 ) -> None:
     """Says in a catalog what clients are told of a gateway.
 
     It has tools if an upstream is not known yet: clients that are told of no tools never ask for any.
+
+    Args:
+        kinds: What it may get while it runs, so that it has that, too.
     """
     unknown = {Kind.TOOLS} if len(offers) < upstream_count else set[Kind]()
-    kinds = frozenset(unknown).union(*(offer.listing.kinds for offer in offers))
+    kinds = kinds.union(unknown, *(offer.listing.kinds for offer in offers))
     completes = any("completions" in offer.listing.capabilities for offer in offers)
     catalog.introduce(kinds, completes, gateway_instructions(instructions))
 

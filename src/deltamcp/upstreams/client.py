@@ -150,6 +150,7 @@ class UpstreamClient:
         self._users = 0
         self._last_used = 0.0
         self._idle_seconds = settings.idle_seconds
+        self._is_retired = False
         self.keeps_warm: bool = settings.start == "ahead"
         """Whether it is started again when it is lost, though no request has come."""
 
@@ -330,6 +331,7 @@ class UpstreamClient:
 
     def retire(self) -> None:
         """Has it stopped soon after its last use, whatever the settings say, and not started without a request."""
+        self._is_retired = True
         self._idle_seconds, self.keeps_warm = _RETIRED_IDLE_SECONDS, False
         _cancel(self._restart_timer)
         if self._phase is Phase.READY:
@@ -350,7 +352,8 @@ class UpstreamClient:
             self._begin(self._stop())
 
     async def _stop(self) -> None:
-        logger.info("%s: it is stopped, because nobody has used it for a while.", self._name)
+        why = "the configuration has changed" if self._is_retired else "nobody has used it for a while"
+        logger.info("%s: it is stopped, because %s.", self._name, why)
         try:
             await self._client.__aexit__(None, None, None)
         finally:

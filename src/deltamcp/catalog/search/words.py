@@ -509,7 +509,8 @@ class SimilarNames:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names: list[str] = list(names)
-        self._compared = _normalize("\n".join(self.names)).split("\n")  # at once, which is four times as fast
+        # At once, which is four times as fast; of no names that would be one that is empty.
+        self._compared = _normalize("\n".join(self.names)).split("\n") if self.names else []
 
     def rank(self, name: str, limit: int) -> list[tuple[str, float]]:
         """Returns the names that are most like an unknown one, and how much from 0 to 1, best first."""

@@ -1,0 +1,1 @@
+"""An example; its README has the commands."""
