@@ -12,9 +12,10 @@ from deltamcp import DeltaClient, connect
 from deltamcp.dashboard.api import GatewayApi
 from deltamcp.dashboard.gateway_socket import gateway_socket
 from deltamcp.errors import CallFailedError
-from tests.support.command_line import FORKED_PROGRAM, assert_one_sentence, run
+from tests.support.command_line import assert_one_sentence, run
 from tests.support.conditions import wait_until
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
+from tests.support.paths import FORKED_PROGRAM
 
 
 @pytest.fixture(autouse=True)
