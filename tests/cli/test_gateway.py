@@ -200,6 +200,16 @@ async def test_stats_tell_what_calls_through_it_cost(folder):
     assert found["more", "tools/list"]["before"] > 0 == found["more", "tools/list"]["after"]
 
 
+def test_what_a_person_types_is_no_conversation_of_a_model(folder):
+    (folder / "hosts.json").write_text(json.dumps({"mcpServers": {"delta-mcp": gateway(folder, "mcp.json")}}))
+    target = "hosts.json#delta-mcp"
+    called = run("call", target, "query", "operation=books.find_book", 'params:={"title": "Dune"}', cwd=folder)
+    assert called.out == "Dune!"
+    for words in (["list", "--as-host", target], ["call", target, "discover"], ["bench", "--rounds", "1", target]):
+        assert run(*words, cwd=folder).code == 0
+    assert stats(folder) == {}
+
+
 async def test_a_killed_gateway_has_counted_what_it_did(folder):
     environment = {**os.environ, **{f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "CACHE", "STATE")}}
     pipe = asyncio.subprocess.PIPE

@@ -17,6 +17,15 @@ from deltamcp.hosts.installation import editor_for, members_at
 from tests.support.command_line import run, run_on_terminal
 from tests.support.host_files import CLAUDE_CODE, CODEX, CURSOR, GEMINI_CLI, HOST_SAMPLES, KEY, VSCODE, HostSample
 
+SHELF = """
+from deltamcp import DeltaServer
+server = DeltaServer("shelf")
+
+@server.tool(annotations={"readOnlyHint": True})
+def find_book(title: str) -> str:
+    "Finds a book."
+    return title
+"""
 EVERY_HOST = pytest.mark.parametrize("sample", HOST_SAMPLES, ids=lambda sample: sample.host)
 
 
@@ -464,13 +473,80 @@ def test_without_a_terminal_nothing_is_written_unasked(home, capsys):
 
 
 @pytest.mark.parametrize(
-    ("typed", "is_written"), [(b"y\n", True), (b"yes\n", True), (b"n\n", False), (b"\n", False), (b"\x04", False)]
+    ("typed", "is_written"), [(b"y\nn\n", True), (b"yes\n\n", True), (b"n\n", False), (b"\n", False), (b"\x04", False)]
 )
 def test_the_user_is_asked_at_the_terminal(typed, is_written, home):
     path, original = CURSOR.write(home)
     done = run_on_terminal("install", "cursor", cwd=home / "work", typed=typed, HOME=str(home))
     assert "Write this? [y/N] " in done.text and KEY not in done.text
     assert (path.read_bytes() != original) == is_written
+
+
+def write_servers(home: Path) -> Path:
+    """Writes a file of Cursor with a server that works and two that do not."""
+    (home / "shelf.py").write_text(SHELF)
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    servers = {
+        "shelf": {"command": "delta-mcp", "args": ["serve", str(home / "shelf.py")]},
+        "gone": {"command": "no-such-program"},
+        "unset": {"command": "delta-mcp", "env": {"TOKEN": "${NOT_SET}"}},
+    }
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return path
+
+
+def test_servers_that_cannot_start_are_named_before_they_move(home):
+    write_servers(home)
+    done = run("install", "cursor", "--yes", cwd=home / "work", HOME=str(home))
+    assert "gone is broken: there is no program no-such-program here.\n" in done.out
+    assert "unset is broken: it needs the variable NOT_SET, which is not set.\n" in done.out
+    assert "shelf is broken" not in done.out
+    assert f"See which servers work: delta-mcp gateway --check {gateway_file(home)}\n" in done.out
+
+
+def test_the_servers_that_move_are_checked_if_the_user_wants_that(home):
+    write_servers(home)
+    shown = run_on_terminal("install", "cursor", cwd=home / "work", typed=b"y\ny\n", HOME=str(home)).text
+    table = shown.partition("to see which work? [y/N]")[2]
+    assert re.search(r"shelf +ready", table) and re.search(r"gone +failed", table)
+    assert re.search(r"unset +left out", table)
+    assert "Repair or remove those that failed, in" in table
+
+
+def gateway_file(home: Path) -> Path:
+    return home / ".config" / "delta-mcp" / "gateway" / "cursor.toml"
+
+
+def test_audit_reads_what_is_behind_the_gateway_that_was_installed(home):
+    write_servers(home)
+    before = json.loads(run("audit", "--json", cwd=home / "work", HOME=str(home)).out)
+    run("install", "cursor", "--yes", cwd=home / "work", HOME=str(home))
+    done = run("audit", cwd=home / "work", HOME=str(home))
+    after = json.loads(run("audit", "--json", cwd=home / "work", HOME=str(home)).out)
+
+    [gateway] = after["gateways"]
+    assert after["servers"] == [] and gateway["place"] == "Cursor: ~/.cursor/mcp.json"
+    assert gateway["together"] == before["together"] and gateway["now"] == before["together"]["surface"]
+    assert [server["name"] for server in gateway["servers"]] == ["shelf", "gone"]
+    assert "Behind the gateway delta-mcp (Cursor: ~/.cursor/mcp.json)" in done.out
+    assert "gone (no-such-program) was not counted." in done.out and "unset (" in done.out
+    assert "Nothing needs to be done: the servers are behind the gateway." in done.out
+    assert "is a meta-tool's name" not in done.out
+    assert "Nothing is counted yet." in run("stats", cwd=home, HOME=str(home)).out
+
+    checked = run("gateway", "--check", str(gateway_file(home)), cwd=home, HOME=str(home)).out
+    assert (
+        f"{gateway['now']:,} tokens before a conversation begins, instead of {gateway['together']['now']:,};" in checked
+    )
+
+
+def test_audit_says_what_is_wrong_with_the_configuration_of_a_gateway(home):
+    write_servers(home)
+    run("install", "cursor", "--yes", cwd=home / "work", HOME=str(home))
+    gateway_file(home).write_text("disclosre = 'meta'\n")
+    done = run("audit", cwd=home / "work", HOME=str(home))
+    assert "is a gateway. " in done.out and "did you mean disclosure?" in done.out
 
 
 def test_a_terminal_shows_what_goes_in_red_and_what_comes_in_green(home):

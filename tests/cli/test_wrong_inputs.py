@@ -71,7 +71,7 @@ WRONG: list[tuple[str, str]] = [
     ("serve shelf.py --http 8000", "HOST:PORT"),
     ("serve shelf.py --http 0.0.0.0:8000", "--auth"),
     ("serve shelf.py --workers 2", "--workers needs --http HOST:PORT"),
-    ("serve shelf.py --disclosure meta", "DeltaServer(disclosure=...)"),
+    ("serve shelf.py --disclosure meta", "DeltaServer(disclosure=..., results=...)"),
     # Words that are missing
     ("list", "Name a server"),
     ("call", "delta-mcp call TARGET... TOOL"),

@@ -25,8 +25,9 @@ from tests.support.marked_processes import find_marked, needs_proc, new_mark
 from tests.support.paths import PROGRAM
 from tests.support.processes import free_port, wait_until_it_answers, wait_until_it_listens
 
-EDITS = [12, pytest.param(200, marks=pytest.mark.deep)]
-STATUS_SECONDS = 0.01
+EDITS = [8, pytest.param(200, marks=pytest.mark.deep)]
+STATUS_SECONDS, CALL_SECONDS = 0.02, 0.005
+"""Between looks and between the calls of a client, so that the gateway has some of the machine."""
 
 
 class EditedGateway:
@@ -92,6 +93,7 @@ class EditedGateway:
             except DeltaError as failure:
                 error = failure
             self.calls += 1
+            await asyncio.sleep(CALL_SECONDS)
             possible = [one.get(name) for one in versions[first:]]
             if found is not None:
                 assert found["server"] == name, f"{found} answers for {name}"

@@ -70,7 +70,7 @@ class Made:
         reviews: Any = Reviewslike()
         self.local = Catalog()
         self.principals = PrincipalCatalogs(
-            upstreams, reviews, self.local, self.make, self.announced.append, lambda owner: None, wait_seconds
+            upstreams, reviews, self.local, self.make, self.announced.append, lambda owner: None, lambda: wait_seconds
         )
         self.count = 0
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import functools
+import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
 from deltamcp import DeltaClient, Elicited, connect
@@ -16,8 +19,9 @@ from deltamcp.auth.resource_server import ResourceServer
 from deltamcp.client.oauth.token_storage import MemoryStorage
 from deltamcp.errors import CallFailedError, ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
+from deltamcp.gateway.connections import START_PATH
 from deltamcp.gateway.gateway import Gateway
-from deltamcp.gateway.login_pages import START_PATH, LoginPages
+from deltamcp.gateway.login_pages import LoginPages
 from deltamcp.transports.http.server import make_server
 from deltamcp.upstreams.user_login import BrowserLogin
 from deltamcp.values import Principal
@@ -28,6 +32,7 @@ from tests.support.era_client import ERAS
 from tests.support.fake_http import Fake, serve_fake
 from tests.support.http_server import serve_uvicorn
 from tests.support.login_issuer import LoginIssuer, serve_login_issuer
+from tests.support.paths import ROOT
 from tests.support.processes import free_port
 from tests.support.protected_server import make_book_server
 from tests.support.tcp_relay import TcpRelay, serve_relay
@@ -187,13 +192,33 @@ async def test_another_browser_can_neither_start_nor_end_a_login(
     assert statuses == [400, 403, 403, 404, 404]
 
 
+async def test_a_server_with_logins_may_come_while_the_gateway_runs_and_logins_stay_when_others_come_and_go(
+    issuer: AuthorizationServer, books: ProtectedBooks, tmp_path: Path
+) -> None:
+    config = gateway_of(books, tmp_path).config
+    entry = {"command": sys.executable, "args": [str(ROOT / "tests" / "support" / "named_server.py"), "a", "1"]}
+    other = UpstreamConfig(name="other", entry=entry, promise="never")
+    gateway = Gateway(msgspec.structs.replace(config, upstreams=[other], prefix=False), cache_folder=tmp_path / "cache")
+    async with served(gateway, issuer) as url:
+        token = await issuer.access_token(url, "alice")
+        async with caller(url, token, opens_as("alice")) as client:
+            await until_listed(client, "who")
+            await gateway.apply(msgspec.structs.replace(gateway.config, upstreams=[*config.upstreams, other]))
+            await until_listed(client, "log_in_books")
+            await client.call("log_in_books")
+            await until_listed(client, "whoami")
+            await gateway.apply(msgspec.structs.replace(gateway.config, upstreams=config.upstreams))
+            assert (await client.call("whoami"))[0] == "alice"
+            assert "who" not in {tool.name for tool in await client.tools()}
+
+
 @pytest.mark.parametrize("public_url", ["https://gateway.example", "http://gateway.example"])
 async def test_behind_https_the_cookie_of_a_login_is_secure(
     issuer: AuthorizationServer, books: ProtectedBooks, public_url: str
 ) -> None:
     pages = LoginPages(public_url)
     login = BrowserLogin(books.url, MemoryStorage(), pages.redirect_uri)
-    app: Any = pages.pages[START_PATH](None)
+    app: Any = functools.partial(pages.serve, START_PATH)
     asked: Any = SimpleNamespace(principal=Principal("alice"))
     start = await pages.open(login, "books", asked)
     assert start.startswith(f"{public_url}{START_PATH}?id=")

@@ -23,7 +23,7 @@ from deltamcp.calls.middleware import ServerHooks
 from deltamcp.calls.model_questions import ModelQuestions
 from deltamcp.calls.observers import CallLog, CallObserver, DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
-from deltamcp.calls.rate_limits import RateBuckets, RateLimits
+from deltamcp.calls.rate_limits import RateLimits, Rates
 from deltamcp.calls.request_context import RequestContext, RequestState
 from deltamcp.calls.resources import FunctionRequest, Prompts, Resources
 from deltamcp.calls.tool_calls import ToolCalls
@@ -45,9 +45,9 @@ from deltamcp.dialects.registry import Dialects
 from deltamcp.limits import Limits
 from deltamcp.replicas import Replica
 from deltamcp.runtime.change_hub import ChangeHub
-from deltamcp.runtime.figures import Key
 from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.runtime.local_sessions import LocalSessions
+from deltamcp.runtime.metrics import Key
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Computations
 from deltamcp.stores.store import SharedStore, StoreError
@@ -127,7 +127,7 @@ class Engine:
         self.capabilities: Capabilities = Capabilities(catalog, info)
         self.lifespan: ServerLifespan = hooks.lifespan
         self.local_sessions: LocalSessions = LocalSessions()
-        self.rates: RateBuckets | None = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
+        self.rates: Rates | None = None if rate_limits is None else Rates(rate_limits, store, info["name"])
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
         stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
         self.stored_results: StoredResults = stored
@@ -161,7 +161,7 @@ class Engine:
         """Makes what encrypts with the server's state keys; its argument is the seconds for which that is valid."""
         self.pages = pages
         self._promise_queue = promise_queue
-        self._figures: list[Callable[[], Mapping[Key, float]]] = []
+        self._metrics: list[Callable[[], Mapping[Key, float]]] = []
         disclosure_observers = DisclosureObservers(hooks.observers)
         self._meta_calls = MetaCalls(
             search,
@@ -208,13 +208,13 @@ class Engine:
         """Notifies one more observer of the calls that start from now on; it comes after the author's."""
         self._tool_calls.add_observer(observer)
 
-    def add_figures(self, read: Callable[[], Mapping[Key, float]]) -> None:
+    def add_metrics(self, read: Callable[[], Mapping[Key, float]]) -> None:
         """Adds counters and gauges that the server itself keeps, which `read` returns, to the page of metrics."""
-        self._figures.append(read)
+        self._metrics.append(read)
 
-    def own_figures(self) -> dict[Key, float]:
+    def own_metrics(self) -> dict[Key, float]:
         """Returns the counters and gauges that the server itself keeps; the page of metrics names them."""
-        return {key: figure for read in self._figures for key, figure in read().items()}
+        return {key: value for read in self._metrics for key, value in read().items()}
 
     def report_savings(self, is_on: bool = True) -> None:
         """Has every result say in its `_meta`, or no longer, what it would have cost a model and does cost."""

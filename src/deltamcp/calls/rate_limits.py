@@ -81,7 +81,7 @@ def warn_of_unknown_tools(limits: RateLimits, operations: Iterable[Operation]) -
         logger.warning("rate_limits names tools that do not exist: %s", ", ".join(unknown))
 
 
-class RateBuckets:
+class Rates:
     """Takes tokens from the buckets of a server's rate limits.
 
     The buckets are in the store, where all replicas take from them; while it does not answer, in this process.

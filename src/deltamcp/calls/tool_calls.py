@@ -15,7 +15,7 @@ from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.middleware import Origin
 from deltamcp.calls.model_questions import ModelQuestions, can_model_ask, may_ask_through_model
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
-from deltamcp.calls.rate_limits import RateBuckets
+from deltamcp.calls.rate_limits import Rates
 from deltamcp.calls.request_context import CONSENT_PREFIX, Answers, RequestContext, RequestState
 from deltamcp.calls.upstream_rate_limit import original_rate_limit_result, rate_limit_result
 from deltamcp.catalog.items.operation import Operation
@@ -143,7 +143,7 @@ class ToolCalls:
         changes: ChangeDelivery,
         deliveries: Mapping[ResultShape, Delivery],
         observers: Sequence[CallObserver],
-        rates: RateBuckets | None,
+        rates: Rates | None,
         held: HeldResults,
     ) -> None:
         self._runner = runner

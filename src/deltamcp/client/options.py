@@ -14,6 +14,10 @@ OnChange: TypeAlias = Callable[[str], None]
 OnLog: TypeAlias = Callable[[str, JSON, str | None], None]
 
 
+COMMAND_LINE = "delta-mcp command line"
+"""The `name` of the command line as a client: a person reads what it gets, and no model."""
+
+
 class ClientOptions(TypedDict, total=False):
     """Options of a client; all are optional."""
 

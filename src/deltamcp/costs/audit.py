@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp import tokens
-from deltamcp.costs.cost import METHOD, Cost, ServerListing, ToolCost, count_costs, count_together
+from deltamcp.costs.cost import METHOD, Cost, ServerListing, ToolCost, count_costs, count_gateway, count_together
+from deltamcp.gateway.config import GatewayConfig, GatewayFile, SkippedServer
 from deltamcp.hosts.files import ConfiguredServer
 from deltamcp.hosts.hosts import host_id
 from deltamcp.runtime.secrets import Secrets
@@ -33,6 +34,11 @@ class ServerAnswer(Struct, frozen=True):
 
     tools: list[dict[str, JSON]]
     instructions: str = ""
+    operations: list[dict[str, JSON]] | None = None
+    """What it tells a gateway, where that differs: see `ServerListing`."""
+
+    def as_listing(self, name: str) -> ServerListing:
+        return ServerListing(name, self.tools, self.instructions, self.operations)
 
 
 AskServer: TypeAlias = Callable[[dict[str, Any]], Awaitable[ServerAnswer]]
@@ -66,6 +72,42 @@ class SkippedEntry(Struct, frozen=True):
     why: str
 
 
+class ConfiguredGateway(Struct, frozen=True):
+    """An entry of a file that starts the gateway, and what its configuration says."""
+
+    server: ConfiguredServer
+    config: GatewayConfig
+    behind: list[ConfiguredServer]
+    """The servers that it can start."""
+    skipped: tuple[SkippedServer, ...] = ()
+    problem: str = ""
+    """Why there is no configuration, as a sentence."""
+
+
+def configured_gateway(server: ConfiguredServer, found: GatewayFile) -> ConfiguredGateway:
+    """Returns the gateway that an entry starts with a configuration."""
+    path = found.paths[0] if found.paths else server.path
+    behind = [
+        ConfiguredServer(one.name, server.host, path, one.entry, filled=one.filled) for one in found.config.upstreams
+    ]
+    return ConfiguredGateway(server, found.config, behind, found.skipped)
+
+
+class AuditedGateway(Struct, frozen=True):
+    """A gateway that is in a host's file already, and the servers behind it."""
+
+    name: str
+    place: str
+    now: int
+    """What it costs a conversation before it begins."""
+    together: Cost
+    """The servers behind it; `now` is what they would cost without it."""
+    servers: list[AuditedServer]
+    skipped: list[SkippedEntry]
+    problem: str | None = None
+    """Why nothing is known of what is behind it, as a sentence."""
+
+
 class AuditReport(Struct, frozen=True):
     """The report of `delta-mcp audit`; printed as a table, as JSON or as a page."""
 
@@ -76,11 +118,13 @@ class AuditReport(Struct, frozen=True):
     hosts: list[HostCost]
     """Sorted by what they cost, the most expensive first; a server of several hosts counts in each."""
     servers: list[AuditedServer]
+    """Those that hosts start themselves; those behind a gateway are in `gateways`."""
     tools: list[ToolCost]
     skipped: list[SkippedEntry]
     refused: dict[str, str]
     next_steps: list[str]
     """What the user can do now, as sentences."""
+    gateways: list[AuditedGateway] = []
     method: str = METHOD
 
 
@@ -91,6 +135,7 @@ async def audit(
     on_answer: Callable[[str], None] = lambda _: None,
     model: str | float = "o200k",
     words: Sequence[str] = (),
+    gateways: Sequence[ConfiguredGateway] = (),
 ) -> AuditReport:
     """Asks each server once, some concurrently, and counts the costs; reports an error of a server for that server.
 
@@ -99,24 +144,33 @@ async def audit(
         model: whose tokens to count, as in `tokens.count`.
         on_answer: called with the name of each server that has answered or failed.
         words: those that name to `delta-mcp gateway` what the user named here; none for the files of all hosts.
+        gateways: the gateways among the servers of the files, which are asked for what is behind them instead.
     """
     servers = list(servers)
-    unique = unique_servers(servers)
-    entries = {name: listed[0].entry for name, listed in unique.items()}
-    results = await _ask_servers(entries, ask, seconds, on_answer)
-    answers = {name: answer for name, answer in zip(unique, results, strict=True) if isinstance(answer, ServerAnswer)}
-    listings = [ServerListing(name, answer.tools, answer.instructions) for name, answer in answers.items()]
-    costs = count_costs(listings, model)
-    audited = [
-        AuditedServer(
-            name,
-            _program_or_host(listed[0].entry),
-            [_place(server) for server in listed],
-            costs.servers.get(name),
-            None if isinstance(result, ServerAnswer) else result,
-        )
-        for (name, listed), result in zip(unique.items(), results, strict=True)
-    ]
+    asked = unique_servers([*servers, *(server for gateway in gateways for server in gateway.behind)])
+    entries = {name: listed[0].entry for name, listed in asked.items()}
+    results = dict(zip(asked, await _ask_servers(entries, ask, seconds, on_answer), strict=True))
+    problems = {name: result for name, result in results.items() if isinstance(result, str)}
+    answered = {name: result.as_listing(name) for name, result in results.items() if isinstance(result, ServerAnswer)}
+    all_costs = count_costs([*answered.values()], model)
+
+    def audit_servers(found: Iterable[ConfiguredServer]) -> list[AuditedServer]:
+        return [
+            AuditedServer(
+                name,
+                _program_or_host(listed[0].entry),
+                [_place(server) for server in listed],
+                all_costs.servers.get(name),
+                problems.get(name),
+            )
+            for name, listed in _by_name(asked, found).items()
+        ]
+
+    def list_servers(found: Iterable[ConfiguredServer]) -> list[ServerListing]:
+        return [answered[name] for name in _by_name(asked, found) if name in answered]
+
+    unique, listings, audited = _by_name(asked, servers), list_servers(servers), audit_servers(servers)
+    costs = all_costs if not gateways else count_costs(listings, model)
     return AuditReport(
         date=datetime.datetime.now().astimezone().date().isoformat(),
         tokenizer=tokens.describe(model),
@@ -130,7 +184,32 @@ async def audit(
             if server.skip_reason is not None
         ],
         refused=costs.refused,
-        next_steps=_next_steps(costs.together, audited, [host.host for host in hosts], words),
+        next_steps=_next_steps(costs.together, audited, [host.host for host in hosts], words, bool(gateways)),
+        gateways=[_audit_gateway(one, list_servers(one.behind), audit_servers(one.behind), model) for one in gateways],
+    )
+
+
+def _by_name(
+    asked: Mapping[str, list[ConfiguredServer]], found: Iterable[ConfiguredServer]
+) -> dict[str, list[ConfiguredServer]]:
+    """Returns those of some servers that were asked, by the names under which they were."""
+    some = {id(server) for server in found}
+    found_by_name = {name: [server for server in listed if id(server) in some] for name, listed in asked.items()}
+    return {name: listed for name, listed in found_by_name.items() if listed}
+
+
+def _audit_gateway(
+    gateway: ConfiguredGateway, listings: Sequence[ServerListing], servers: list[AuditedServer], model: str | float
+) -> AuditedGateway:
+    cost = count_gateway(gateway.config, listings, model)
+    return AuditedGateway(
+        gateway.server.name,
+        _place(gateway.server),
+        now=cost.now,
+        together=cost.together,
+        servers=servers,
+        skipped=[SkippedEntry(one.name, one.place, one.reason) for one in gateway.skipped],
+        problem=gateway.problem or None,
     )
 
 
@@ -184,24 +263,42 @@ def unique_servers(servers: Iterable[ConfiguredServer]) -> dict[str, list[Config
     return by_name
 
 
+def gateway_sentence(gateway: AuditedGateway) -> str:
+    """Says what a gateway costs, and what the servers behind it would cost without it."""
+    now, without = gateway.now, gateway.together.now
+    less = f", {1 - now / without:.1%} less" if without > now else ""
+    return f"The gateway costs {now:,} tokens before a conversation begins, instead of {without:,}{less}."
+
+
 def uncounted_sentences(report: AuditReport) -> list[str]:
     """Returns a sentence for each server, file and tool that the figures leave out, with the reason."""
-    failed = (server for server in report.servers if server.problem)
+    behind = [server for gateway in report.gateways for server in gateway.servers]
+    failed = [server for server in (*report.servers, *behind) if server.problem]
+    skipped = [*report.skipped, *(entry for gateway in report.gateways for entry in gateway.skipped)]
     return [
+        *(
+            f"{gateway.name} ({gateway.place}) is a gateway. {gateway.problem}"
+            for gateway in report.gateways
+            if gateway.problem
+        ),
         *(f"{server.name} ({server.runs}) was not counted. {server.problem}" for server in failed),
         *(
             f"{entry.name} ({entry.place}) was passed over: {entry.why}." if entry.name else entry.why
-            for entry in report.skipped
+            for entry in skipped
         ),
         *(f"{name} is not in the figures behind the gateway. {reason}" for name, reason in report.refused.items()),
     ]
 
 
-def _next_steps(together: Cost, servers: list[AuditedServer], hosts: list[str], words: Sequence[str]) -> list[str]:
+def _next_steps(
+    together: Cost, servers: list[AuditedServer], hosts: list[str], words: Sequence[str], has_gateway: bool
+) -> list[str]:
     """Says what can be done about what the servers cost now; at last, the command that does it."""
     counted = [(server.cost.now, server) for server in servers if server.cost is not None]
     if not counted:
-        return []
+        return [
+            "Nothing needs to be done: the servers are behind the gateway. delta-mcp stats tells what it saves."
+        ] * has_gateway
     if together.now <= together.surface:
         return ["Nothing needs to be done: these tools cost no more than meta-tools would."]
     largest, server = max(counted, key=lambda pair: pair[0])

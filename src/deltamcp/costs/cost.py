@@ -16,7 +16,7 @@ from deltamcp.catalog.meta_tools import DetailLevel
 from deltamcp.catalog.view import View
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError
-from deltamcp.gateway.config import DEFAULT_RESULTS
+from deltamcp.gateway.config import DEFAULT_RESULTS, GatewayConfig
 from deltamcp.gateway.item_names import NamedItem, ascii_segment, distinct_names, distinct_segments
 from deltamcp.values import JSON
 
@@ -38,7 +38,11 @@ class ServerListing(Struct, frozen=True):
 
     name: str
     tools: list[dict[str, JSON]]
+    """Those that a host is told."""
     instructions: str = ""
+    operations: list[dict[str, JSON]] | None = None
+    """Those that a gateway is told: a server of this library tells it what is behind its own meta-tools, and not of
+    `continue`, by which a model reads on. None where it is told the same as a host."""
     pinned: tuple[str, ...] = ()
     """Globs of tools that stay listed beside the meta-tools."""
 
@@ -120,6 +124,26 @@ def count_together(
     )
 
 
+class GatewayCost(NamedTuple):
+    """What a gateway of a configuration costs, beside what the servers behind it would cost without it."""
+
+    together: Cost
+    now: int
+    """What it costs a conversation before it begins."""
+    shows_all: bool
+    """Whether it lists all tools, so that it costs what they do."""
+
+
+def count_gateway(
+    config: GatewayConfig, listings: Sequence[ServerListing], model: str | float = "o200k"
+) -> GatewayCost:
+    """Counts what a gateway costs, as its configuration has it show the servers behind it."""
+    disclosure = Disclosure("meta", query=config.query, destructive=config.destructive)
+    together = count_together(listings, model, disclosure)
+    shows_all = config.disclosure == "full" or (config.disclosure == "auto" and together.now <= together.surface)
+    return GatewayCost(together, together.now if shows_all else together.surface, shows_all)
+
+
 def count_index_tokens(lines: Iterable[tuple[str, str]]) -> int:
     """Counts the tokens of an index: a line for each name and summary."""
     return tokens.count("\n".join(f"{name}: {summary}" if summary else name for name, summary in lines))
@@ -154,7 +178,7 @@ def _make_gateway_catalog(listings: Sequence[ServerListing], disclosure: Disclos
     prefixes = dict(zip(server_names, distinct_segments(server_names, ("index",), ascii_segment), strict=True))
     for listing in listings:
         tools: dict[str, dict[str, JSON]] = {}
-        for tool in listing.tools:
+        for tool in listing.tools if listing.operations is None else listing.operations:
             name = str(tool.get("name"))
             if not isinstance(tool.get("name"), str) or name in tools:
                 refused[f"{listing.name}/{name}"] = "It is listed twice." if name in tools else "It has no name."

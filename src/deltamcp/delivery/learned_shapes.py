@@ -55,9 +55,17 @@ class LearnedShapes:
         """Has names left out that nobody is told, such as values of secrets."""
         self._may_be_told = may_be_told
 
-    def keep(self, path: Path) -> None:
-        """Reads what the local user's calls taught an earlier process, and writes what they teach this one."""
+    def keep(self, path: Path | None) -> None:
+        """Reads what the local user's calls taught an earlier process, and writes what they teach this one.
+
+        Args:
+            path: The file for it; None to write none from now on.
+        """
+        if path == self._path:
+            return
         self._path = path
+        if path is None:
+            return
         kept: dict[str, LearnedShape] = {}
         with contextlib.suppress(ValueError, RecursionError):
             version, found = msgspec.json.decode(

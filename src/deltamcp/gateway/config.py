@@ -181,7 +181,7 @@ ENTRY_KEYS: Mapping[str, Any] = {
 document of an API, which has keys of its own."""
 _SERVER_FIELDS = frozenset({"name", "entry", "filled"})
 _FILE_FIELDS = frozenset({"upstreams"})
-HELD_KEYS = ("name", "as_tools", "conversation", "keep_results", "keep_shapes", "public_url", "login_client_id")
+HELD_KEYS = ("name", "as_tools", "conversation", "keep_results", "public_url", "login_client_id")
 """The keys that hold as long as a gateway runs: stores, clients and browsers know them."""
 _FILE_KEYS: Mapping[str, Any] = {"include": str | list[str], "defaults": dict[str, Any], "servers": dict[str, Any]}
 _ITSELF = "it is a gateway of delta-mcp, which would start itself"
@@ -265,7 +265,7 @@ def read_gateway_file(
         ConfigurationError: the file cannot be read, or has faults; the text tells all of them.
     """
     document = files.read_document(path)
-    if path.suffix != ".toml" or (isinstance(document, dict) and "mcp_servers" in document):  # Codex writes TOML, too
+    if not _is_gateway_document(path, document):
         servers, records = _review(path, files.read_servers(path, at_least=0), entries)
         upstreams, skipped = _make_upstreams(_unique(servers), {}, {}, path, known)
         config = GatewayConfig(upstreams=upstreams, results=DEFAULT_RESULTS)
@@ -275,6 +275,19 @@ def read_gateway_file(
     found = _TomlReader(path, faults, entries, known).read(document)
     faults.raise_all()
     return found
+
+
+def is_gateway_file(path: Path) -> bool:
+    """Whether a file is a configuration of the gateway, in its own format.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    return _is_gateway_document(path, files.read_document(path))
+
+
+def _is_gateway_document(path: Path, document: object) -> bool:
+    return path.suffix == ".toml" and isinstance(document, dict) and "mcp_servers" not in document  # which is Codex's
 
 
 def read_gateway_server(

@@ -24,9 +24,15 @@ from deltamcp.upstreams.upstream import Upstream, UpstreamListener
 from deltamcp.values import LOCAL, Principal
 
 if TYPE_CHECKING:
+    from deltamcp.auth.authenticator import Authenticator
     from deltamcp.gateway.login_pages import LoginPages
+    from deltamcp.transports.http.asgi import Receive, Scope, Send
     from deltamcp.transports.http.pages import AsgiApp
     from deltamcp.upstreams.user_login import UserLogin
+
+
+LOGIN_PATHS = START_PATH, CALLBACK_PATH = "/upstream-login", "/upstream-login/callback"
+"""Where users begin a login at an upstream, and where their browsers come back to."""
 
 
 def connection_basis(config: UpstreamConfig, gateway: GatewayConfig) -> Sequence[object]:
@@ -75,6 +81,8 @@ class Connections:
         self._guard = ProcessGuard()
         self._parked_calls = ParkedCalls(Limits().input_seconds)
         self._computations = Computations(Limits().work_steps)
+        self._auth: Authenticator | None = None
+        """Who the callers over HTTP are."""
         self._secrets: dict[EntryValues, UpstreamSecrets] = {}
         """Also those of connections that are gone, whose errors may still be told."""
 
@@ -128,12 +136,20 @@ class Connections:
     def _login_pages(self) -> "LoginPages":
         from deltamcp.gateway.login_pages import LoginPages  # with the client of OAuth, which most gateways do not need
 
-        return LoginPages(self.config.public_url, self.config.login_client_id)
+        return LoginPages(self.config.public_url, self.config.login_client_id, self._auth)
 
     @property
-    def pages(self) -> "Mapping[str, Callable[[Any], AsgiApp]]":
-        """The pages at which users log in, for `DeltaServer`; none if no upstream of the configuration has logins."""
-        return self._login_pages.pages if any(one.auth is not None for one in self.config.upstreams) else {}
+    def pages(self) -> "Mapping[str, Callable[[Authenticator | None], AsgiApp]]":
+        """The pages at which users log in, for `DeltaServer`: upstreams with logins may come while the gateway runs."""
+        return {path: functools.partial(self._make_page, path) for path in LOGIN_PATHS}
+
+    def _make_page(self, path: str, auth: "Authenticator | None") -> "AsgiApp":
+        self._auth = auth
+
+        async def serve(scope: "Scope", receive: "Receive", send: "Send") -> None:
+            await self._login_pages.serve(path, scope, receive, send)
+
+        return serve
 
     @functools.cached_property
     def seal(self) -> Seal:

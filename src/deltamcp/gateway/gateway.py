@@ -28,7 +28,7 @@ from deltamcp.gateway.listing_cache import ListingCache
 from deltamcp.gateway.live_configuration import LiveConfiguration
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.quarantine import Quarantine
-from deltamcp.gateway.upstream_status import upstream_figures
+from deltamcp.gateway.upstream_status import upstream_metrics
 from deltamcp.promises.runner import QUEUE_MODULES
 from deltamcp.runtime.own_files import user_folder
 from deltamcp.runtime.process import collection_paused
@@ -170,6 +170,7 @@ class Gateway:
                 raise
             self._config = config
             self.server.engine.report_savings(config.savings)
+            self.server.engine.learned_shapes.keep(self._shapes_path())
             for upstream in gone:
                 await upstream.stop_listing()
                 self._retired.add(upstream.connection)
@@ -221,9 +222,8 @@ class Gateway:
         kept = self._kept_results()
         engine.stored_results.keep(kept, _LOST_ADVICE if kept is None else "")
         engine.learned_shapes.withhold(lambda name: self.redact(name) == name)
-        if self._config.keep_shapes:
-            engine.learned_shapes.keep(self._shapes_path())
-        engine.add_figures(lambda: upstream_figures(self._catalog.connections()))
+        engine.learned_shapes.keep(self._shapes_path())
+        engine.add_metrics(lambda: upstream_metrics(self._catalog.connections()))
         engine.local_sessions.watch(
             lambda: self._tell_each(Upstream.tell_roots_changed),
             lambda level: self._tell_each(lambda upstream: upstream.lower_log_level(level)),
@@ -275,8 +275,10 @@ class Gateway:
         identity = msgspec.json.encode([self._config, str(Path.cwd())], order="sorted")
         return KeptResults(identity, self.server.engine.limits)
 
-    def _shapes_path(self) -> Path:
+    def _shapes_path(self) -> Path | None:
         """Returns the file with what operations return: one for the same servers in the same working folder."""
+        if not self._config.keep_shapes:
+            return None
         identity = msgspec.json.encode([[*self.upstreams], str(Path.cwd())])
         return user_folder("cache") / "shapes" / f"{hashlib.sha256(identity).hexdigest()[:32]}.json"
 

@@ -165,7 +165,7 @@ class GatewayCatalog:
             self._own_offer.make,
             self._announce,
             self._look_again,
-            self._config.wait_seconds,
+            lambda: self._config.wait_seconds,
         )
         engine.catalog.tell_principals_apart(self._principals.of, self._principals.prepare)
         configs = [one.config for one in self._upstreams.values() if one.connection.has_logins]

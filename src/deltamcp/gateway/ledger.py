@@ -21,13 +21,14 @@ from deltamcp.calls.request_context import RequestContext
 from deltamcp.catalog.disclosure import definition_tokens
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.meta_tools import MetaTool
+from deltamcp.client.options import COMMAND_LINE
 from deltamcp.errors import DeltaError
 from deltamcp.gateway import ledger_figures
 from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, UNKNOWN, LedgerKey, LedgerTotals, Usage
 from deltamcp.gateway.ledger_file import LedgerFile
 from deltamcp.results import content
 from deltamcp.results.blocks import count_result
-from deltamcp.values import LOCAL, Answer, Outcome, Page, RawResult, ToolResult
+from deltamcp.values import LOCAL, Answer, Outcome, Page, RawResult, Terms, ToolResult
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 
@@ -103,20 +104,22 @@ class Ledger:
         """Does nothing: a call counts when it has finished."""
 
     def call_finished(self, call: ObservedCall) -> None:
-        if call.caller.connection == NOT_A_MODEL:
+        if _is_for_a_person(call.terms):
             return
         name = call.name if call.caller.principal is LOCAL else call.label  # the file is the local user's
         upstream, _, tool = name.partition(".") if call.is_known else (GATEWAY, "", UNKNOWN)
         self._note_reply(LedgerKey(_today(), upstream, tool), call.value, call.outcome, call)
 
     def meta_tool_replied(self, meta: MetaTool, outcome: Outcome, request: RequestContext) -> None:
-        if request.terms.caller.connection == NOT_A_MODEL:
+        if _is_for_a_person(request.terms):
             return
         # A model without meta-tools reads nothing in place of such a reply.
         self._note_reply(LedgerKey(_today(), GATEWAY, meta.value), ToolResult([]), outcome)
 
     def tools_listed(self, page: Page, request: RequestContext) -> None:
         """Notes a list once for each conversation; for callers that have none, once a day."""
+        if _is_for_a_person(request.terms):
+            return
         caller, day = request.terms.caller, _today()
         conversation = caller.connection or f"{caller.account} {day}"
         is_new = conversation not in self._conversations
@@ -234,6 +237,11 @@ class Ledger:
         costs = _count_list(listed)
         self._list_costs[id(page)] = weakref.ref(page), costs
         return costs
+
+
+def _is_for_a_person(terms: Terms) -> bool:
+    """Whether a person reads the replies, at the command line or at the dashboard, and no model."""
+    return terms.caller.connection == NOT_A_MODEL or terms.client.get("name") == COMMAND_LINE
 
 
 def _reply_usage(reply: _Reply) -> Usage:

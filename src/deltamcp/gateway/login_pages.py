@@ -5,11 +5,10 @@ an authorization server, the user of that browser logs in there first and has to
 be sent a link, and log in for somebody else.
 """
 
-import functools
 import hmac
 import html
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from msgspec import Struct
@@ -19,14 +18,12 @@ from deltamcp.auth.resource_server import ResourceServer
 from deltamcp.client.oauth.token_storage import MemoryStorage
 from deltamcp.context import Context
 from deltamcp.errors import UnauthorizedError
+from deltamcp.gateway.connections import CALLBACK_PATH, START_PATH
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Receive, Scope, Send, read_cookie
-from deltamcp.transports.http.pages import AsgiApp
 from deltamcp.upstreams.user_login import BrowserLogin
 from deltamcp.values import Principal
 
-START_PATH = "/upstream-login"
-CALLBACK_PATH = "/upstream-login/callback"
 _COOKIE = "delta-mcp-login"
 _MAX_LOGINS = 1000
 """The logins that are under way at once."""
@@ -59,16 +56,17 @@ class _OpenLogin(Struct):
 class LoginPages:
     """Where the browsers of users come back to. It implements `LoginPlace`."""
 
-    def __init__(self, public_url: str = "", client_id: str | None = None) -> None:
+    def __init__(self, public_url: str = "", client_id: str | None = None, auth: Authenticator | None = None) -> None:
         """
         Args:
             public_url: The address at which browsers reach the gateway; by default that for which its callers' tokens
                 are issued.
             client_id: The gateway's id at the authorization server of its callers; it registers itself by default.
+            auth: Says who the gateway's callers are.
         """
         self._public_url = public_url
         self._client_id = client_id
-        self._auth: Authenticator | None = None
+        self._auth = auth
         self._logins: dict[str, _OpenLogin] = {}
 
     @property
@@ -104,17 +102,9 @@ class LoginPages:
 
     # Pages
 
-    @property
-    def pages(self) -> dict[str, Callable[[Authenticator | None], AsgiApp]]:
-        """The pages, as `DeltaServer.pages` has them."""
-        return {
-            START_PATH: functools.partial(self._make_page, self._serve_start),
-            CALLBACK_PATH: functools.partial(self._make_page, self._serve_callback),
-        }
-
-    def _make_page(self, serve: AsgiApp, auth: Authenticator | None) -> AsgiApp:
-        self._auth = auth
-        return serve
+    async def serve(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one of `LOGIN_PATHS`."""
+        await (self._serve_start if path == START_PATH else self._serve_callback)(scope, receive, send)
 
     async def _serve_start(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._logins.get(_query(scope).get("id", ""))

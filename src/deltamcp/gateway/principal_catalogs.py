@@ -110,7 +110,7 @@ class PrincipalCatalogs:
         make: Callable[[OwnLists], Catalog],
         announce: Callable[[OwnChange], None],
         on_update: Callable[[str], None],
-        wait_seconds: float,
+        wait_seconds: Callable[[], float],
     ) -> None:
         """
         Args:
@@ -199,7 +199,7 @@ class PrincipalCatalogs:
 
     async def _wait(self, own: _Own) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._wait_seconds):
+            async with asyncio.timeout(self._wait_seconds()):
                 for name in self._logins():
                     await own.fetches[name].has_ended.wait()
         own.has_waited = True

@@ -1,4 +1,4 @@
-"""What the servers behind a gateway are doing now: a resource for people, and figures for the page of metrics."""
+"""What the servers behind a gateway are doing now: a resource for people, and what the page of metrics has of them."""
 
 import datetime
 import re
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from deltamcp.catalog.items.remote_items import RemoteResource
 from deltamcp.context import Context
-from deltamcp.runtime.figures import Key
+from deltamcp.runtime.metrics import Key
 from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.upstreams.state import Phase, UpstreamState
 from deltamcp.upstreams.upstream import Upstream
@@ -132,8 +132,8 @@ def _time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
-def upstream_figures(upstreams: Iterable[Upstream]) -> dict[Key, float]:
-    """Returns the figures of upstreams, as `Engine.own_figures` has them."""
+def upstream_metrics(upstreams: Iterable[Upstream]) -> dict[Key, float]:
+    """Returns the metrics of upstreams, as `Engine.own_metrics` has them."""
     from deltamcp.transports import metrics  # which has shown the page that wants them
 
     found: dict[Key, float] = {}

@@ -80,13 +80,18 @@ def make_entry(host: str, words: Sequence[str], moved: Iterable[Mapping[str, Any
 
 def starts_gateway(entry: Mapping[str, Any]) -> bool:
     """Whether an entry, in the shape of `normalize_entry`, starts a gateway of this library."""
-    return _gateway_words(entry) is not None
+    return _find_words(entry) is not None
+
+
+def gateway_words(entry: Mapping[str, Any]) -> list[str]:
+    """Returns the words after `delta-mcp gateway` of an entry that starts a gateway."""
+    return _find_words(entry) or []
 
 
 def started_configurations(entry: Mapping[str, Any]) -> list[Path]:
     """Returns the files that an entry which starts a gateway names, as far as they are there."""
     folder, found = Path(str(entry.get("cwd") or ".")), []
-    for word in _gateway_words(entry) or ():
+    for word in gateway_words(entry):
         with contextlib.suppress(OSError, RuntimeError):  # a word may be longer than a name, or `~nobody`
             path = folder / Path(word).expanduser()
             if path.is_file():
@@ -94,7 +99,7 @@ def started_configurations(entry: Mapping[str, Any]) -> list[Path]:
     return found
 
 
-def _gateway_words(entry: Mapping[str, Any]) -> list[str] | None:
+def _find_words(entry: Mapping[str, Any]) -> list[str] | None:
     """Returns the words after `delta-mcp gateway`; None if the entry does not start a gateway."""
     words = [str(word) for word in (entry.get("command", ""), *entry.get("args", ()))]
     program = next((index for index, word in enumerate(words) if _PROGRAM_PATH.search(word)), None)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.hosts import jsonc_edit
-from deltamcp.hosts.files import ServerMap, find_server_maps
+from deltamcp.hosts.files import ServerMap, VariableExpander, find_server_maps, parse_server
 from deltamcp.hosts.host_entry import find_program, make_entry
 from deltamcp.hosts.hosts import (
     HOST_FILES,
@@ -40,6 +40,7 @@ from deltamcp.hosts.movable_servers import (
     denied_tools,
     find_rules,
     may_need_login,
+    missing_program,
     read_restrictions,
     reason_to_stay,
 )
@@ -88,6 +89,8 @@ class InstallPlan(Struct, frozen=True):
     """By server, the keys of its entry by which the host ran calls unasked."""
     logins: tuple[str, ...]
     """The servers with an address that the host may have logged in to."""
+    broken: dict[str, str]
+    """By server, why it cannot be started here, as the end of a sentence; the host cannot have started it, either."""
     is_change: bool
 
 
@@ -179,6 +182,7 @@ class InstallPlanner:
             rules=tuple(rule for rule in rules if rule.server in entries),
             approvals={name: keys for name, raw in entries.items() if (keys := approval_keys(raw))},
             logins=tuple(name for name, raw in entries.items() if may_need_login(raw)),
+            broken={name: reason for name, raw in entries.items() if (reason := self._fault(name, raw))},
             is_change=after != content or any(read_file(path) != written for path, written in files.items()),
         )
 
@@ -209,6 +213,12 @@ class InstallPlanner:
             else:
                 staying.append(StayingServer(name, reason))
         return movable, staying
+
+    def _fault(self, name: str, raw: dict[str, Any]) -> str | None:
+        """Returns what a server lacks that can be seen without starting it."""
+        expander = VariableExpander(self._machine, self._path.parent)
+        server = parse_server(name, self._host_file.host, self._path, raw, expander)
+        return server.skip_reason or missing_program(server.entry)
 
     def _is_current(self, project: str) -> bool:
         try:

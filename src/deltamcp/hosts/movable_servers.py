@@ -5,10 +5,12 @@ the gateway denies; of the others the user is told.
 """
 
 import fnmatch
+import os
 import re
+import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.hosts.files import DISABLED, find_references, normalize_entry, read_document
@@ -83,6 +85,17 @@ def reason_to_stay(raw: JSON) -> str | None:
         if _HOST_VARIABLES.match(reference.name):
             return f"it refers to {reference.text}, which only its host knows"
     return None
+
+
+def missing_program(entry: Mapping[str, Any]) -> str | None:
+    """Says which program an entry needs that is not here, as the end of a sentence; None if it is here."""
+    command = entry.get("command")
+    if not isinstance(command, str) or command == "delta-mcp":  # which is always found
+        return None
+    place = Path(str(entry.get("cwd") or "."), command)
+    if shutil.which(command, path=entry.get("env", {}).get("PATH")) or (place.is_file() and os.sep in command):
+        return None
+    return f"there is no program {command} here"
 
 
 def read_restrictions(raw: Mapping[str, JSON]) -> Restrictions:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
-from deltamcp.calls.rate_limits import RateBuckets
+from deltamcp.calls.rate_limits import Rates
 from deltamcp.errors import Fault
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
 from deltamcp.runtime.quota import LoopTurns
@@ -76,7 +76,7 @@ class Admission:
     ) -> None:
         self._engine = engine
         self._auth = auth
-        self.rates: RateBuckets | None = engine.rates
+        self.rates: Rates | None = engine.rates
         self.turns: LoopTurns = LoopTurns(REQUESTS_AT_ONCE)
         self._request_ids = HttpRequestIds() if request_ids else None
         self.proxies: TrustedProxies | None = TrustedProxies(trusted_proxies) if trusted_proxies else None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from deltamcp.calls.engine import Engine
 from deltamcp.calls.observers import ObservedCall, outcome_word
 from deltamcp.errors import ConfigurationError
-from deltamcp.runtime.figures import BUCKETS, FigureFolder, Figures, Histogram, Key, Snapshot
+from deltamcp.runtime.metrics import BUCKETS, Histogram, Key, MetricFolder, MetricValues, Snapshot
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import WHOLE_RESPONSE, HeaderList, Receive, Scope, Send
 from deltamcp.transports.http.pages import OpenPages
@@ -71,7 +71,7 @@ OTHER_OPERATION = "(other)"
 _MAX_OPERATIONS = 1000
 """The operations that are counted apart; a server whose operations come and go may have had any number."""
 _WRITE_SECONDS = 1.0
-"""How often a process writes its figures for the others; what a killed process did since is lost."""
+"""How often a process writes its metrics for the others; what a killed process did since is lost."""
 
 
 class MetricRow(NamedTuple):
@@ -144,7 +144,7 @@ class Metrics:
             on_main_port: Whether the page is beside the MCP endpoint; else it is only where `show_page` is served.
             counts_tokens: Whether to count the tokens of every result; else they are counted where another observer
                 has counted them.
-            folder: Where the processes of one server write their figures, so that the page has the sum.
+            folder: Where the processes of one server write their metrics, so that the page has the sum.
             clock: Says how old a page is.
 
         Raises:
@@ -158,8 +158,8 @@ class Metrics:
         self._pages = {accept: SharedPage(functools.partial(self._begin_page, accept), clock) for accept in _FORMATS}
         self._on_main_port = on_main_port
         self._counts_tokens = counts_tokens
-        self._folder = None if folder is None else FigureFolder(folder)
-        self._figures = Figures(self._gauges)
+        self._folder = None if folder is None else MetricFolder(folder)
+        self._values = MetricValues(self._gauges)
         self._durations: dict[str, Histogram] = {}
         self._engine: Engine | None = None
         self._count_sessions: Callable[[], int] = int
@@ -180,29 +180,29 @@ class Metrics:
         """Does nothing: a call counts when it has ended."""
 
     def call_finished(self, call: ObservedCall) -> None:
-        name, figures = call.label, self._figures
+        name, values = call.label, self._values
         durations = self._durations.get(name) if call.is_known else None
         if durations is None:
             name, durations = self._find_durations(call)
-        figures.add((CALLS, name, outcome_word(call.outcome)))
+        values.add((CALLS, name, outcome_word(call.outcome)))
         durations.add(call.seconds)
         if self._counts_tokens or "tokens_after" in call.__dict__:
-            figures.add((TOKENS, "before"), call.tokens_before or 0)
-            figures.add((TOKENS, "after"), call.tokens_after or 0)
+            values.add((TOKENS, "before"), call.tokens_before or 0)
+            values.add((TOKENS, "after"), call.tokens_after or 0)
 
     def _find_durations(self, call: ObservedCall) -> tuple[str, Histogram]:
         """Returns the label of a call that has ended, and the histogram of its duration."""
         label = call.label if call.is_known else UNKNOWN_OPERATION
         if label not in self._durations and len(self._durations) >= _MAX_OPERATIONS:
             label = OTHER_OPERATION
-        durations = self._durations[label] = self._figures.histogram((CALL_SECONDS, label))
+        durations = self._durations[label] = self._values.histogram((CALL_SECONDS, label))
         return label, durations
 
     # HTTP
 
     def watch(self, scope: Scope, send: Send) -> Send:
         """Returns a `send` that counts the response; so does the server's own way to send one at once."""
-        add = self._figures.add
+        add = self._values.add
         whole = scope.get(WHOLE_RESPONSE)
         if whole is not None:
 
@@ -222,12 +222,12 @@ class Metrics:
 
     def count_refusal(self, failure: Failure) -> None:
         """Counts a request that is refused with this failure."""
-        self._figures.add((REFUSALS, failure.fault.name.lower()))
+        self._values.add((REFUSALS, failure.fault.name.lower()))
 
     # The page
 
     async def show_page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the figures of all processes, as they were within the last second, to whoever asks."""
+        """Sends the metrics of all processes, as they were within the last second, to whoever asks."""
         if scope["method"] not in ("GET", "HEAD"):
             await asgi.respond(send, 405, b"", [(b"allow", b"GET, HEAD")])
             return
@@ -257,15 +257,15 @@ class Metrics:
     def _snapshot(self) -> Snapshot:
         assert self._engine is not None, "the metrics are attached"
         # A store in memory has no circuit breaker, and does not fail.
-        self._figures.set_counter((STORE_ERRORS,), getattr(self._engine.store, "error_count", 0))
-        for key, count in self._engine.own_figures().items():
+        self._values.set_counter((STORE_ERRORS,), getattr(self._engine.store, "error_count", 0))
+        for key, count in self._engine.own_metrics().items():
             if METRICS[key[0]].type == "counter":
-                self._figures.set_counter(key, count)
-        return self._figures.snapshot()
+                self._values.set_counter(key, count)
+        return self._values.snapshot()
 
     def _gauges(self) -> dict[Key, float]:
         assert self._engine is not None and self._quotas is not None, "the metrics are attached"
-        own = self._engine.own_figures()
+        own = self._engine.own_metrics()
         return {
             **{key: value for key, value in own.items() if METRICS[key[0]].type == "gauge"},
             (IN_FLIGHT,): self._quotas.calls.held,

@@ -12,7 +12,8 @@ from starlette.routing import Mount, Route
 from deltamcp import ConfigurationError, DeltaServer, Principal
 from deltamcp.auth.authenticator import Credentials
 from deltamcp.errors import Fault
-from deltamcp.gateway.login_pages import CALLBACK_PATH, START_PATH, LoginPages
+from deltamcp.gateway.config import GatewayConfig
+from deltamcp.gateway.connections import CALLBACK_PATH, START_PATH, Connections
 from deltamcp.values import Failure
 from tests.support.lite_client import lite_server
 
@@ -90,9 +91,10 @@ GUARDED = {
 
 @pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
 @pytest.mark.parametrize("path", GUARDED)
-async def test_a_foreign_host_or_origin_reaches_no_other_page(path, headers):
+async def test_a_foreign_host_or_origin_reaches_no_other_page(path, headers, tmp_path):
     server: Any = lite_server()
-    server.engine.pages = LoginPages().pages
+    config = GatewayConfig(upstreams=[])
+    server.engine.pages = Connections(config, lambda: server.engine, tmp_path).pages
     method, body = GUARDED[path]
     async with server.engine.lifespan.running(), client(server.asgi(mcp_lite=True, metrics=True)) as http:
         refused = await http.request(method, path, json=body, headers=headers)

@@ -61,8 +61,8 @@ class SharedState(Struct, frozen=True):
     state_key: bytes
 
     @property
-    def figures_folder(self) -> Path:
-        return self.folder / "figures"
+    def metrics_folder(self) -> Path:
+        return self.folder / "metrics"
 
     @property
     def store_url(self) -> str:
@@ -75,7 +75,7 @@ def shared_state() -> Iterator[SharedState]:
     folder = Path(tempfile.mkdtemp(prefix="delta-mcp-", dir=_memory_folder()))
     try:
         shared = SharedState(folder, os.urandom(32))
-        shared.figures_folder.mkdir(mode=0o700)
+        shared.metrics_folder.mkdir(mode=0o700)
         yield shared
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -34,7 +34,8 @@ from deltamcp.cli.serving.processes import (
 from deltamcp.cli.serving.server_target import ServerSource
 from deltamcp.cli.terminal.output import print_error, print_notice, print_traceback
 from deltamcp.errors import ConfigurationError, DeltaError
-from deltamcp.runtime.figures import FigureFolder
+from deltamcp.results.policy import ResultPolicy
+from deltamcp.runtime.metrics import MetricFolder
 from deltamcp.runtime.process import dedicate_process, run_in_loop
 from deltamcp.server import DeltaServer
 
@@ -137,7 +138,23 @@ def add_target_options(verb: argparse.ArgumentParser) -> None:
         help="how an operations.json is shown (auto unless given: whatever costs the model less)",
     )
     verb.add_argument("--prefix", help="what an operations.json's meta-tools are called by: PREFIX_discover and so on")
+    verb.add_argument(
+        "--query",
+        action="store_true",
+        help="run read-only operations of an operations.json through a tool, query",
+    )
+    verb.add_argument(
+        "--max-tokens", type=parse_tokens, metavar="N", help="of a result of an operations.json, beyond which it is cut"
+    )
     monitoring_options.add_options(verb)
+
+
+def parse_tokens(text: str) -> int:
+    """Reads the budget of results, as a type of argparse."""
+    try:
+        return ResultPolicy(max_tokens=int(text)).max_tokens or 0
+    except (ValueError, ConfigurationError) as error:
+        raise argparse.ArgumentTypeError(f"a number of tokens, not {text!r}: {error}") from None
 
 
 def serve(args: argparse.Namespace, source: ServerSource) -> None:
@@ -315,8 +332,8 @@ def run_workers(command: ServeCommand, count: int) -> int:
         command = msgspec.structs.replace(command, grpc=address, shares_grpc_port=True)
         sockets += reserved
     with shared_state() as shared:
-        figures = FigureFolder(shared.figures_folder)
-        workers = Workers(count, sockets, command.log, figures.fold, serve_as_worker, command, shared, bound)
+        metrics = MetricFolder(shared.metrics_folder)
+        workers = Workers(count, sockets, command.log, metrics.fold, serve_as_worker, command, shared, bound)
         return workers.run()
 
 
@@ -331,7 +348,7 @@ def serve_as_worker(command: ServeCommand, shared: SharedState, bound: BoundSock
         monitoring_options.configure_log(command.log)
         server = _load_configured(command)
         notes = _share_state(server, shared)
-        http_server = _make_http_server(command, server, bound.metrics, shared.figures_folder)
+        http_server = _make_http_server(command, server, bound.metrics, shared.metrics_folder)
         if command.grpc is not None:
             notes.append(f"MCP-lite over gRPC is at port {command.grpc[1]}")
         drain_seconds = http_server.config.timeout_graceful_shutdown or 0
@@ -387,11 +404,11 @@ def _make_http_server(
     command: ServeCommand,
     server: DeltaServer,
     metrics_sockets: list[socket.socket],
-    figures_folder: Path | None = None,
+    metrics_folder: Path | None = None,
 ) -> "HttpServer":
     from deltamcp.transports.http.server import make_server
 
-    metrics = command.metrics.make(figures_folder)
+    metrics = command.metrics.make(metrics_folder)
     auth = auth_options.make_authenticator(command.auth)
     options: HttpServerOptions = {**command.http, "auth": auth, "metrics": metrics}
     http_server = make_server(_dedicate_process(command, server), command.host, command.port, command.path, **options)

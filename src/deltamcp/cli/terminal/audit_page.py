@@ -5,10 +5,18 @@ from collections.abc import Iterable
 
 from deltamcp.cli.terminal import written_page
 from deltamcp.cli.terminal.output import printable_text
-from deltamcp.costs.audit import AuditedServer, AuditReport, HostCost, uncounted_sentences
+from deltamcp.costs.audit import (
+    AuditedGateway,
+    AuditedServer,
+    AuditReport,
+    HostCost,
+    gateway_sentence,
+    uncounted_sentences,
+)
 from deltamcp.costs.cost import Cost, ToolCost
 
 LARGEST_TOOLS = 15
+_NONE = "No server could be asked."
 _ROW_HEIGHT, _BAR_HEIGHT, _LABEL_CHARS = 62, 11, 26
 
 
@@ -25,10 +33,27 @@ def render_page(report: AuditReport) -> str:
         largest = report.tools[:LARGEST_TOOLS]
         parts += [f"<h2>The largest tools</h2>{_tools_table(largest, with_server=True)}", "<h2>Server by server</h2>"]
         parts += [_details(server, report.tools) for server in counted]
+    parts += [_gateway(gateway) for gateway in report.gateways if any(server.cost for server in gateway.servers)]
     if uncounted:
         parts.append(f"<h2>Not counted</h2>{_list(uncounted)}")
     parts.append(f"<footer><p>{_escape(report.method)}</p><p>delta-mcp audit</p></footer>")
     return written_page.render("What your MCP servers cost", "\n".join(parts))
+
+
+def _gateway(gateway: AuditedGateway) -> str:
+    """Renders what a gateway costs that is in a host's file already, and what the servers behind it would."""
+    rows = "".join(
+        f'<tr><td>{_escape(server.name)}</td><td class="number">{server.cost.tools:,}</td>'
+        f'<td class="number">{server.cost.now:,}</td></tr>'
+        for server in gateway.servers
+        if server.cost
+    )
+    heads = '<th scope="col">Server</th><th scope="col" class="number">Tools</th>'
+    return (
+        f"<h2>Behind the gateway {_escape(gateway.name)}</h2><p>{_escape(gateway_sentence(gateway))}"
+        f"<small>{_escape(gateway.place)}</small></p><table><thead><tr>{heads}"
+        f'<th scope="col" class="number">Without it</th></tr></thead><tbody>{rows}</tbody></table>'
+    )
 
 
 def _escape(text: str) -> str:
@@ -46,7 +71,7 @@ def _count_text(count: int, noun: str) -> str:
 def _header(report: AuditReport, servers: int) -> str:
     tools = _count_text(report.together.tools, "tool")
     counts = f"{_count_text(servers, 'server')}, {tools}. Tokens: {_escape(report.tokenizer)}."
-    summary = f"{counts if servers else 'No server could be asked.'} Measured on {report.date}."
+    summary = f"{counts if servers else _NONE * (not report.gateways)} Measured on {report.date}."
     return f'<header><h1>What your MCP servers cost</h1><p class="soft">{summary}</p></header>'
 
 

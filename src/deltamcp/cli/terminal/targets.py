@@ -34,6 +34,7 @@ from deltamcp.hosts.files import DISABLED, UNTRUSTED, ConfiguredServer
 from deltamcp.hosts.hosts import Machine
 from deltamcp.runtime.process import keep_grpc_off_stderr
 from deltamcp.values import JSON
+from deltamcp.version import VERSION
 
 if TYPE_CHECKING:
     from deltamcp.client.client import DeltaClient
@@ -305,8 +306,10 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: "Un
     args.login_target = target  # where `login.offer` logs in, if the server wants that: an entry has headers, too
     from deltamcp.client.client import DeltaClient
     from deltamcp.client.oauth.oauth import OAuth
+    from deltamcp.client.options import COMMAND_LINE
 
     options: ClientOptions = {
+        "info": {"name": COMMAND_LINE, "version": VERSION},
         "speak": args.speak,
         "encoding": args.encoding,
         "headers": dict(map(parse_header, args.header)),

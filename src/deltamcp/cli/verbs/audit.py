@@ -7,18 +7,36 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from deltamcp.cli.terminal import output, targets
 from deltamcp.cli.terminal.arguments import parse_object
 from deltamcp.cli.terminal.output import ProgressBar, waiting_label
-from deltamcp.costs.audit import AskServer, AuditReport, ServerAnswer, audit, uncounted_sentences, unique_servers
+from deltamcp.client.options import COMMAND_LINE, ClientOptions
+from deltamcp.costs.audit import (
+    AskServer,
+    AuditedGateway,
+    AuditReport,
+    ConfiguredGateway,
+    ServerAnswer,
+    audit,
+    configured_gateway,
+    gateway_sentence,
+    uncounted_sentences,
+    unique_servers,
+)
 from deltamcp.costs.cost import Cost
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.config import GatewayConfig, is_gateway_file, read_gateway_file
 from deltamcp.hosts import files
 from deltamcp.hosts.files import ConfiguredServer
+from deltamcp.hosts.host_entry import gateway_words, starts_gateway
+from deltamcp.version import VERSION
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DEFAULT_SECONDS = 30.0
 LARGEST_TOOLS = 10
@@ -69,9 +87,12 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigurationError("--timeout takes seconds, more than none.")
     if args.html and not args.html.parent.is_dir():
         raise ConfigurationError(f"There is no folder {args.html.parent} to write {args.html.name} to.")
-    servers = _select_servers(_find_servers(args.config, args.project), args.only)
+    found, gateways = _find_all(args.config, args.project)
+    _check_names([*found, *(server for gateway in gateways for server in gateway.behind)], args.only)
+    servers = _select_servers(found, args.only)
+    gateways = [msgspec.structs.replace(one, behind=_select_servers(one.behind, args.only)) for one in gateways]
     ask = functools.partial(_ask_server, seconds=args.timeout)
-    report = asyncio.run(_audit_with_progress(servers, ask, args))
+    report = asyncio.run(_audit_with_progress(servers, gateways, ask, args))
     if args.html:
         from deltamcp.cli.terminal import audit_page, written_page
 
@@ -80,8 +101,40 @@ def run(args: argparse.Namespace) -> None:
         output.print_json(msgspec.to_builtins(report))
     else:
         _print_report(report)
-    if not any(server.cost for server in report.servers):
+    behind = [server for gateway in report.gateways for server in gateway.servers]
+    if not any(server.cost for server in (*report.servers, *behind)):
         raise SystemExit(1)
+
+
+def _find_all(config: str | None, project: bool) -> tuple[list[ConfiguredServer], list[ConfiguredGateway]]:
+    """Returns the servers that hosts start, and their gateways, each once."""
+    path = Path(config or "").expanduser()
+    if config is not None and path.suffix == ".toml" and path.is_file() and is_gateway_file(path):
+        return _servers_of_gateway(path), []
+    found = _find_servers(config, project)
+    servers = [one for one in found if one.skip_reason is not None or not starts_gateway(one.entry)]
+    others = {msgspec.json.encode(one.entry, order="sorted"): one for one in reversed(found) if one not in servers}
+    return servers, [_read_gateway(one, gateway_words(one.entry)) for one in reversed(others.values())]
+
+
+def _servers_of_gateway(path: Path) -> list[ConfiguredServer]:
+    """Returns the servers of a configuration of the gateway.
+
+    Raises:
+        ConfigurationError: the file has faults.
+    """
+    found = read_gateway_file(path)
+    started = configured_gateway(ConfiguredServer("", "gateway", path, {}), found).behind
+    return [*started, *(ConfiguredServer(one.name, "gateway", path, {}, one.reason) for one in found.skipped)]
+
+
+def _read_gateway(server: ConfiguredServer, words: list[str]) -> ConfiguredGateway:
+    from deltamcp.cli.verbs import gateway  # imported late, so that other verbs start faster
+
+    try:
+        return configured_gateway(server, gateway.parse_source(words).read())
+    except ConfigurationError as error:
+        return ConfiguredGateway(server, GatewayConfig(upstreams=[]), [], problem=str(error))
 
 
 def _find_servers(config: str | None, project: bool) -> list[ConfiguredServer]:
@@ -96,46 +149,62 @@ def _gateway_words(config: str | None) -> Sequence[str]:
     return ("--openapi", config) if targets.is_api_document(config) else (config,)
 
 
-def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None) -> list[ConfiguredServer]:
+def _check_names(servers: Sequence[ConfiguredServer], only: Sequence[str] | None) -> None:
+    """
+    Raises:
+        ConfigurationError: no server has such a name.
+    """
     names = {server.name for server in servers}
     for name in only or ():
         if name not in names:
             known = ", ".join(sorted(name for name in names if name)) or "none"
             raise ConfigurationError(f"No server is called {name!r}; there are {known}.")
+
+
+def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None) -> list[ConfiguredServer]:
     return [server for server in servers if not only or server.name in only]
 
 
 async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
     from deltamcp.cli.verbs import login  # imported late, as what follows, so that other verbs start faster
-    from deltamcp.client.client import connect
+    from deltamcp.client.client import DeltaClient
+    from deltamcp.client.gateway_client import GatewayClient
     from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
     from deltamcp.gateway.api_server import ApiServer, is_api, name_api
     from deltamcp.gateway.connections import cache_folder
 
     auth = OAuth(asks_user=False)
+    options: ClientOptions = {"listen": False, "quiet": True, "auth": auth, "timeout": seconds}
+    options |= {"start_timeout": seconds, "info": {"name": COMMAND_LINE, "version": VERSION}}
     target = ApiServer(name_api(entry), entry, cache_folder()) if is_api(entry) else entry
-    client = connect(
-        target, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds, auth=auth
-    )
     try:
-        async with client:
-            return ServerAnswer(await client.describe(), client.server.instructions or "")
+        async with GatewayClient(target, **options) as client:
+            if client.server.progressive is None:
+                return ServerAnswer(await client.describe(), client.server.instructions or "")
+            operations = await client.fetch_tools()
+            if isinstance(target, ApiServer):  # no host has another way to it
+                return ServerAnswer(operations, client.server.instructions or "")
+        options["progressive"] = False  # as a host asks a server of this library
+        async with DeltaClient(entry, **options) as host:
+            return ServerAnswer(await host.describe(), host.server.instructions or "", operations)
     except LoginRequiredError as error:
         raise login.say_how(error) from None
 
 
 async def _audit_with_progress(
-    servers: list[ConfiguredServer], ask: AskServer, args: argparse.Namespace
+    servers: list[ConfiguredServer], gateways: list[ConfiguredGateway], ask: AskServer, args: argparse.Namespace
 ) -> AuditReport:
-    waiting = list(unique_servers(servers))
+    waiting = list(unique_servers([*servers, *(server for gateway in gateways for server in gateway.behind)]))
 
     def show_answer(name: str) -> None:
         waiting.remove(name)
         progress_bar.advance()
-        progress_bar.set_label(waiting_label(waiting))
+        if waiting:
+            progress_bar.set_label(waiting_label(waiting))
 
     with ProgressBar(waiting_label(waiting), len(waiting)) as progress_bar:
-        return await audit(servers, ask, args.timeout, show_answer, args.model, _gateway_words(args.config))
+        words = _gateway_words(args.config)
+        return await audit(servers, ask, args.timeout, show_answer, args.model, words, gateways)
 
 
 def _print_report(report: AuditReport) -> None:
@@ -164,6 +233,8 @@ def _print_report(report: AuditReport) -> None:
         output.print_table("The largest tools", ("tool", "server"), ("now", "when used"), largest, console)
         console.print()
         console.print(_summary(report))
+    for gateway in report.gateways:
+        _print_gateway(gateway, report, console)
     for sentence in uncounted_sentences(report):
         console.print(sentence)
     if report.next_steps:
@@ -171,8 +242,20 @@ def _print_report(report: AuditReport) -> None:
         console.print("What you can do now:")
     for sentence in report.next_steps:
         console.print(f"- {sentence}")
-    if not report.servers and not report.skipped:
+    if not report.servers and not report.skipped and not report.gateways:
         console.print("No host here has servers; name a file of mcpServers: delta-mcp audit CONFIG")
+
+
+def _print_gateway(gateway: AuditedGateway, report: AuditReport, console: "Console") -> None:
+    counted = [server for server in gateway.servers if server.cost]
+    if not counted:
+        return
+    rows = [[server.name, f"{server.cost.tools:,}", f"{server.cost.now:,}"] for server in counted if server.cost]
+    rows += [["together", f"{gateway.together.tools:,}", f"{gateway.together.now:,}"]] * (len(counted) > 1)
+    title = f"Behind the gateway {gateway.name} ({gateway.place}), {report.date} ({report.tokenizer})"
+    output.print_table(title, ("server",), ("tools", "without it"), rows, console)
+    console.print()
+    console.print(gateway_sentence(gateway))
 
 
 def _figures(cost: Cost | None) -> list[str]:

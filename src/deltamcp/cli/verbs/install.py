@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from deltamcp.cli.terminal.elicitation import agrees
 from deltamcp.cli.terminal.file_change import confirm, name_file, print_change
 from deltamcp.cli.terminal.output import print_line, suggest
 from deltamcp.errors import ConfigurationError
@@ -81,8 +82,25 @@ def run(args: argparse.Namespace) -> None:
         for plan in changed:
             _apply(plan, store)
         _print_end(args, changed)
+        _offer_check(args, changed)
     else:
         print_line("Nothing was written.")
+
+
+def _offer_check(args: argparse.Namespace, plans: Sequence[InstallPlan]) -> None:
+    """Starts every server behind the new gateways once, if the user at the terminal wants that."""
+    paths = [gateway_path(moved.stem) for plan in plans for moved in plan.installation.moved]
+    if args.yes or not paths or not agrees("Start every server behind the gateway once, to see which work?"):
+        for path in paths:
+            print_line(f"See which servers work: delta-mcp gateway --check {shlex.quote(str(path))}")
+        return
+    from deltamcp.cli.serving.gateway_check import check  # imported late, as most do not need it
+    from deltamcp.gateway.config import read_gateway_file
+
+    checked = {path: check(read_gateway_file(path)) for path in paths}
+    for path, works in checked.items():
+        if not works:
+            print_line(f"Repair or remove those that failed, in {path.with_suffix('.json')}")
 
 
 def _which_host(machine: Machine, is_project: bool) -> str:
@@ -176,6 +194,8 @@ def _print_plan(plan: InstallPlan) -> None:
         print_change(plan.installation.path, plan.before, plan.after)
     for moved in plan.installation.moved:
         print_line(f"Behind the gateway: {', '.join(moved.names)}; moved to {servers_path(moved.stem)}")
+    for name, reason in plan.broken.items():
+        print_line(f"{name} is broken: {reason}.")
     _print_staying(plan)
     for moved in plan.installation.moved:
         _print_rules([rule for rule in plan.rules if rule.server in moved.names], moved)

@@ -13,9 +13,8 @@ from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.cli.serving.gateway_check import cost_sentence
 from deltamcp.cli.terminal import output, targets
 from deltamcp.client.client import connect
-from deltamcp.costs.cost import Cost, ServerListing, count_together
+from deltamcp.costs.cost import Cost, GatewayCost, ServerListing, count_together
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import GatewayConfig
 from deltamcp.server import DeltaServer
 from deltamcp.sources.openapi.api import Api
 from deltamcp.sources.openapi.location import load_document
@@ -132,7 +131,7 @@ def _print(api: Api, definitions: list[dict[str, JSON]], cost: Cost) -> None:
     rows = [[visible_line(name) or "(none)", f"{counts[name]:,}", f"{sums[name]:,}"] for name in counts]
     output.print_table(title, ("category",), ("operations", "tokens"), rows, console)
     console.print()
-    console.print(cost_sentence(GatewayConfig(upstreams=[]), cost))
+    console.print(cost_sentence(GatewayCost(cost, cost.surface, shows_all=False), len(definitions)))
     for sentence in _sentences(api):
         console.print(visible_line(sentence)[:_MAX_CHARS])
 

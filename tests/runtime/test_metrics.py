@@ -1,4 +1,4 @@
-"""Figures: sums of processes, of which some have ended."""
+"""Metrics: sums of processes, of which some have ended."""
 
 import os
 from pathlib import Path
@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.runtime.figures import BUCKETS, FigureFolder, Figures, Histogram, Snapshot, total
+from deltamcp.runtime.metrics import BUCKETS, Histogram, MetricFolder, MetricValues, Snapshot, total
 
 
 def snapshot(count: float, seconds: float, gauge: float) -> Snapshot:
-    figures = Figures(lambda: {("held",): gauge})
-    figures.add(("calls", "a"), count)
-    figures.histogram(("seconds",)).add(seconds)
-    return figures.snapshot()
+    values = MetricValues(lambda: {("held",): gauge})
+    values.add(("calls", "a"), count)
+    values.histogram(("seconds",)).add(seconds)
+    return values.snapshot()
 
 
 @given(st.floats(min_value=0, max_value=1e6))
@@ -38,7 +38,7 @@ def test_the_total_of_snapshots_is_their_sum(counts):
 
 
 def test_what_an_ended_process_counted_stays_and_what_it_held_does_not(tmp_path, monkeypatch):
-    folder = FigureFolder(tmp_path)
+    folder = MetricFolder(tmp_path)
     for pid in (1, 2, 3):
         monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
         folder.write(snapshot(10 * pid, 1, 5))
@@ -53,7 +53,7 @@ def test_what_an_ended_process_counted_stays_and_what_it_held_does_not(tmp_path,
 
 
 def test_a_process_writes_its_snapshot_in_place_of_its_last_one(tmp_path):
-    folder = FigureFolder(tmp_path)
+    folder = MetricFolder(tmp_path)
     for count in (1, 2, 3):
         folder.write(snapshot(count, 1, 0))
     assert dict(folder.read_total().counters) == {("calls", "a"): 3}

@@ -1,4 +1,4 @@
-"""Figures of a server that an operator watches: counters, durations, and what is in progress.
+"""Metrics of a server that an operator watches: counters, durations, and what is in progress.
 
 The processes of one server write theirs to files of one folder, so that each of them can tell the sum.
 """
@@ -17,14 +17,14 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 """The upper bounds of the durations that a histogram counts together, in seconds; one more has the rest."""
 
 Key: TypeAlias = tuple[str, ...]
-"""The name of a figure and the values of its labels."""
+"""The name of a metric and the values of its labels."""
 
 _ENDED = "ended"
 _LOCK = "lock"
 
 
 class Snapshot(Struct):
-    """The figures at one moment, of one process or of several."""
+    """The values at one moment, of one process or of several."""
 
     counters: list[tuple[Key, float]] = []
     histograms: list[tuple[Key, list[float]]] = []
@@ -47,8 +47,8 @@ class Histogram:
         counts[-1] += seconds
 
 
-class Figures:
-    """The figures of one process. Only the event loop's thread changes them."""
+class MetricValues:
+    """The values of one process. Only the event loop's thread changes them."""
 
     def __init__(self, gauges: Callable[[], Mapping[Key, float]]) -> None:
         """`gauges` returns what is in progress now."""
@@ -91,7 +91,7 @@ def total(snapshots: Iterator[Snapshot]) -> Snapshot:
     return Snapshot(list(counters.items()), list(histograms.items()), list(gauges.items()))
 
 
-class FigureFolder:
+class MetricFolder:
     """The folder in which the processes of one server keep their snapshots."""
 
     def __init__(self, path: Path) -> None:
