@@ -24,10 +24,9 @@ from deltamcp.hosts.installation import (
     write_host_file,
 )
 from deltamcp.hosts.installed_gateway import gateway_path, read_file, servers_path
-from deltamcp.hosts.movable_servers import PermissionRule
-from deltamcp.hosts.own_server import (
-    OwnServer,
-    OwnServerStore,
+from deltamcp.hosts.installed_server import (
+    InstalledServer,
+    InstalledServerStore,
     choose_host_file,
     find_keys,
     make_own_entry,
@@ -35,6 +34,7 @@ from deltamcp.hosts.own_server import (
     remove_entry,
     write_entry,
 )
+from deltamcp.hosts.movable_servers import PermissionRule
 from deltamcp.runtime.own_files import replace_own_file
 
 HOST_IDS = tuple(dict.fromkeys(host_id(host_file.host) for host_file in HOST_FILES))
@@ -164,7 +164,7 @@ def _plan(
 ) -> InstallPlan:
     try:
         content = path.read_bytes()
-        choice = choice._replace(own=OwnServerStore().names_in(path))
+        choice = choice._replace(own=InstalledServerStore().names_in(path))
         return InstallPlanner(host_file, path, machine, choice).plan(content, store.load(host_file.host, path))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
@@ -295,10 +295,10 @@ def _install_own(args: argparse.Namespace, machine: Machine) -> None:
     entry = make_own_entry(
         host_file.host, [*find_program_for(file), "serve", target], _read_variables(args.env, machine.environment)
     )
-    store = OwnServerStore()
+    store = InstalledServerStore()
     try:
         before = path.read_bytes() if path.exists() else None
-        server = OwnServer(
+        server = InstalledServer(
             host=host_file.host,
             path=path,
             keys=find_keys(host_file, path, before),
@@ -346,7 +346,7 @@ def _read_variables(texts: Iterable[str], environment: Mapping[str, str]) -> dic
     return variables
 
 
-def _uninstall_own(args: argparse.Namespace, own: Sequence[OwnServer]) -> None:
+def _uninstall_own(args: argparse.Namespace, own: Sequence[InstalledServer]) -> None:
     named = [one for one in own if args.file == one.name] or [
         one for one in own if Path(split_target(args.file)[0]).expanduser().resolve() == one.file
     ]
@@ -366,14 +366,14 @@ def _uninstall_own(args: argparse.Namespace, own: Sequence[OwnServer]) -> None:
             raise ConfigurationError(f"{server.path} cannot be changed: {str(error).rstrip('.')}.") from None
         if after == before:
             print_line(f"{server.path} no longer has {server.name}.")
-            OwnServerStore().delete(server)
+            InstalledServerStore().delete(server)
             continue
         print_change(server.path, before, after)
         if args.dry_run or not confirm("Write this?", args.yes):
             print_line("Nothing was written.")
             continue
         write_host_file(server.path, after, expected=before)
-        OwnServerStore().delete(server)
+        InstalledServerStore().delete(server)
         print_line(f"Written: {name_file(server.path)}")
         print_line(f"Done. Restart {server.host} now.")
 
@@ -397,7 +397,7 @@ def run_uninstall(args: argparse.Namespace) -> None:
     store = InstallationStore()
     here = Path.cwd()
     installations = store.list_all()
-    own = [one for one in OwnServerStore().list_all() if one.project == (here if args.project else None)]
+    own = [one for one in InstalledServerStore().list_all() if one.project == (here if args.project else None)]
     if args.host is None:
         with_gateway = [installation.host for installation, _ in installations]
         hosts = dict.fromkeys(map(host_id, (*with_gateway, *(one.host for one in own))))

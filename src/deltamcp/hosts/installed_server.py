@@ -18,7 +18,7 @@ _GENERAL_NAMES = frozenset({"server", "main", "app", "mcp", "mcp_server", "opera
 """Names of files that say nothing of the server; that of the folder does."""
 
 
-class OwnServer(Struct, frozen=True):
+class InstalledServer(Struct, frozen=True):
     """A server that `install HOST FILE` has put into a host's file."""
 
     host: str
@@ -80,7 +80,7 @@ def find_keys(host_file: HostFile, path: Path, content: bytes | None) -> tuple[s
     return tuple(host_file.key.split()[0].split("."))
 
 
-def write_entry(server: OwnServer, entry: dict[str, Any], content: bytes | None, is_known: bool) -> bytes:
+def write_entry(server: InstalledServer, entry: dict[str, Any], content: bytes | None, is_known: bool) -> bytes:
     """Returns the host's file with an entry.
 
     Args:
@@ -107,7 +107,7 @@ def write_entry(server: OwnServer, entry: dict[str, Any], content: bytes | None,
     return str(text).encode()
 
 
-def remove_entry(server: OwnServer, content: bytes) -> bytes:
+def remove_entry(server: InstalledServer, content: bytes) -> bytes:
     """Returns the host's file without an entry.
 
     Raises:
@@ -125,7 +125,7 @@ def remove_entry(server: OwnServer, content: bytes) -> bytes:
     return str(text).encode()
 
 
-class OwnServerStore:
+class InstalledServerStore:
     """The servers of this user's own that hosts have entries of."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class OwnServerStore:
         """
         self._path = user_folder("state") / "own-servers.json"
 
-    def list_all(self) -> list[OwnServer]:
+    def list_all(self) -> list[InstalledServer]:
         """
         Raises:
             ConfigurationError: the record cannot be read; the text says what to do.
@@ -144,7 +144,7 @@ class OwnServerStore:
         if record is None:
             return []
         try:
-            return msgspec.json.decode(record, type=list[OwnServer], dec_hook=lambda kind, text: kind(text))
+            return msgspec.json.decode(record, type=list[InstalledServer], dec_hook=lambda kind, text: kind(text))
         except (msgspec.DecodeError, TypeError) as error:
             raise ConfigurationError(
                 f"{self._path} cannot be read ({error}); move it away to go on without it."
@@ -154,22 +154,22 @@ class OwnServerStore:
         """Returns the names of the own servers in a host's file."""
         return {server.name for server in self.list_all() if server.path == path}
 
-    def save(self, server: OwnServer) -> None:
+    def save(self, server: InstalledServer) -> None:
         """
         Raises:
             OSError: the folder cannot be written to.
         """
         self._write([*self._others(server), server])
 
-    def delete(self, server: OwnServer) -> None:
+    def delete(self, server: InstalledServer) -> None:
         """
         Raises:
             OSError: the folder cannot be written to.
         """
         self._write(self._others(server))
 
-    def _others(self, server: OwnServer) -> list[OwnServer]:
+    def _others(self, server: InstalledServer) -> list[InstalledServer]:
         return [one for one in self.list_all() if (one.path, one.name) != (server.path, server.name)]
 
-    def _write(self, servers: list[OwnServer]) -> None:
+    def _write(self, servers: list[InstalledServer]) -> None:
         replace_own_file(self._path, msgspec.json.encode(servers, enc_hook=str))
