@@ -327,7 +327,7 @@ class Api:
         if self.settings.base_url is not None:
             return self.settings.base_url
         url = server_url(choose_server(servers, choice), self.settings.variables, self.document.address)
-        if urlsplit(url).scheme not in ("http", "https"):
+        if not _host(url):
             raise ConfigurationError("The document does not say where the API is; set base_url.")
         return url
 
