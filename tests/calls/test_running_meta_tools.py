@@ -99,3 +99,31 @@ async def test_a_refusal_is_an_error_of_the_tool():
     async with connect(server(destructive=True), progressive=False) as client:
         with pytest.raises(CallFailedError, match="declared destructive; use execute_destructive"):
             await client.call("execute", operation="destroy")
+
+
+@pytest.mark.parametrize(
+    "date", ["2026-11-19", "2026-11-19T20:00:00Z", "20261119", "1763500000", "1763500000000", "yesterday"]
+)
+async def test_an_operation_whose_parameter_is_called_since_gets_its_own_and_no_handle(date):
+    made = DeltaServer("git", disclosure=Disclosure("meta"))
+    rows = [{"id": number, "title": f"Issue {number} of the tracker"} for number in range(80)]
+
+    @made.tool(name="issues", annotations=READ)
+    async def list_issues(since: str = "") -> dict[str, object]:
+        return {"since": since, "items": rows}
+
+    async with connect(made, progressive=False) as client:
+
+        async def run(**arguments):
+            return await client.call_tool("execute", {"operation": "issues", **arguments})
+
+        assert (await run(params={"since": date})).value["since"] == date
+        stray = await run(since=date)
+        assert stray.value["since"] == date and "Moved since into params" in stray.text
+        first = await run()
+        assert (await run(since=first.handle)).text == f"Executed now: same 80 rows as {first.handle}"
+        changed = await run(params={"since": date}, since=first.handle)
+        assert changed.text.startswith(
+            f"Changed since {first.handle}, now "
+        ) and f"since={date}" in changed.text.replace('"', "")
+        assert (await run(since="")).value["since"] == ""

@@ -1,6 +1,7 @@
 """The policy by which a server fits results into a reply, resolved from those of server, tool and request."""
 
 import functools
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
@@ -289,20 +290,34 @@ def _for_others(policy: ResultPolicy) -> ResultPolicy:
     return replace(policy, max_tokens=None, page_size=None, model=None, queries=None, compat=None)
 
 
+_RESULT_NAME = re.compile(
+    r"R[2-9a-z]{4}|([a-z]{2}\d{3}){4,7}|sha256:[0-9a-f]{8,64}|(?!(19|20)\d{6}$|\d{9,11}$|\d{13,}$)[0-9a-f]{5,64}"
+)
+"""Handles and roots; dates and seconds, which `since` of many operations takes, are none."""
+
+
 def take_since(arguments: dict[str, JSON], own: Collection[str] = ()) -> str | None:
     """Takes out of the arguments which result the caller has, and returns it; None where they do not say.
 
     Args:
-        own: The names of arguments that are the function's own.
+        own: The names of arguments that are the function's own, unless their values are such as only name a result.
 
     Raises:
         UsageError: the value is not a string.
     """
-    given = [arguments.pop(name, None) for name in (SINCE_KEY, ROOT_KEY) if name not in own]
+    given = [
+        arguments.pop(name, None)
+        for name in (SINCE_KEY, ROOT_KEY)
+        if name not in own or _names_result(arguments.get(name))
+    ]
     since = next((value for value in given if value is not None), None)
     if since is None or isinstance(since, str):
         return since
     raise UsageError(f"{SINCE_KEY} must be the handle of a result, as a text.")
+
+
+def _names_result(value: JSON) -> bool:
+    return isinstance(value, str) and (value in ("", RESET) or _RESULT_NAME.fullmatch(value.strip()) is not None)
 
 
 def requested_since(meta: Mapping[str, JSON]) -> str | None:
