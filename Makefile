@@ -86,7 +86,7 @@ faults: .venv/bench-ready
 	@$(BIN)/python -m bench.faults
 
 fuzz: .venv/ready
-	@echo "==> 200,000 mutated HTTP requests, 100,000 messages, 60,000 messages and 60,000 connections of gRPC: twenty minutes"
+	@echo "==> 5,000 mutated OpenAPI documents, 200,000 mutated HTTP requests, 100,000 messages, 60,000 messages and 60,000 connections of gRPC: twenty minutes"
 	@$(BIN)/python -m bench.fuzz
 
 replicas: .venv/ready

@@ -139,6 +139,8 @@ def _read_file(path: Path) -> bytes:
     try:
         if not path.is_file():
             raise missing_file_error(path)
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigurationError(f"{path} has more than {MAX_BYTES >> 20} MiB; cut it into several.")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from deltamcp.catalog.text.clean_text import clean, cut
+from deltamcp.catalog.text.clean_text import clean_excerpt
 from deltamcp.sources.openapi.document import Found, OpenApiDocument, ReferenceFaultError
 from deltamcp.values import JSON
 
@@ -362,7 +362,7 @@ def _format(conversion: _Conversion, value: Any, base: str, depth: int) -> Any:
 
 
 def _description(conversion: _Conversion, value: Any, base: str, depth: int) -> Any:
-    return cut(clean(value).strip(), _MAX_DESCRIPTION_CHARS) or UNSET if isinstance(value, str) else UNSET
+    return clean_excerpt(value, _MAX_DESCRIPTION_CHARS) or UNSET if isinstance(value, str) else UNSET
 
 
 def _short_text(conversion: _Conversion, value: Any, base: str, depth: int) -> Any:
