@@ -20,21 +20,21 @@ run: .venv/run-ready
 	@echo "==> Its dashboard, in a browser: open the address with the code, which is printed below"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" delta-mcp gateway examples/gateway/gateway.toml --http 127.0.0.1:$(PORT) --dashboard --dashboard-write
 
-test: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready .tools/chromium-ready
+test: .venv/ready .tools/ready .tools/interop-ready .tools/openapi-ready .tools/redis-ready .tools/chromium-ready
 	@echo "==> Tests, on all cores, the longest first"
 	@$(BIN)/pytest $(PARALLEL)
 
-test-deep: .venv/ready .tools/ready .tools/redis-ready .tools/chromium-ready
+test-deep: .venv/ready .tools/ready .tools/openapi-ready .tools/redis-ready .tools/chromium-ready
 	@echo "==> Every server and client library of the matrix from npm and PyPI into .tools/interop: 5 GB, ten minutes the first time"
 	@$(BIN)/python -m tests.interop.install --all
 	@echo "==> Tests at full depth, on all cores"
 	@HYPOTHESIS_PROFILE=deep DELTA_MCP_INTEROP=all $(BIN)/pytest $(PARALLEL)
 
-durations: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready .tools/chromium-ready
+durations: .venv/ready .tools/ready .tools/interop-ready .tools/openapi-ready .tools/redis-ready .tools/chromium-ready
 	@echo "==> Tests, and how long each takes into tests/durations.json, by which later runs begin with the longest"
 	@$(BIN)/pytest $(PARALLEL) --record-durations
 
-check: .venv/docs-ready .tools/ready .tools/interop-ready .tools/redis-ready .tools/chromium-ready
+check: .venv/docs-ready .tools/ready .tools/interop-ready .tools/openapi-ready .tools/redis-ready .tools/chromium-ready
 	@echo "==> Format, lint, types, those that users see, imports, the site, tests"
 	@$(BIN)/ruff format --check
 	@$(BIN)/ruff check
@@ -86,7 +86,7 @@ faults: .venv/bench-ready
 	@$(BIN)/python -m bench.faults
 
 fuzz: .venv/ready
-	@echo "==> 200,000 mutated HTTP requests, 100,000 messages, 60,000 messages and 60,000 connections of gRPC: twenty minutes"
+	@echo "==> 5,000 mutated OpenAPI documents, 200,000 mutated HTTP requests, 100,000 messages, 60,000 messages and 60,000 connections of gRPC: twenty minutes"
 	@$(BIN)/python -m bench.fuzz
 
 replicas: .venv/ready
@@ -141,6 +141,11 @@ soak: .venv/ready
 .tools/interop-ready: tests/interop/servers.py tests/interop/client_libraries.py tests/interop/install.py .venv/ready
 	@echo "==> A few servers and client libraries that strangers published into .tools/interop"
 	@$(BIN)/python -m tests.interop.install
+	@touch $@
+
+.tools/openapi-ready: tests/sources/openapi/documents.py .tools/interop-ready
+	@echo "==> OpenAPI documents that strangers published into .tools/openapi"
+	@$(BIN)/python -m tests.sources.openapi.documents
 	@touch $@
 
 .tools/redis-ready:

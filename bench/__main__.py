@@ -36,6 +36,7 @@ BENCHMARKS = {
     "operations": "what access tokens, metrics, observers and a shared store add to a call",
     "client": "CPU time of a call on its caller's side",
     "gateway": "what the gateway adds to a call, beside mcp-compressor and FastMCP's proxy",
+    "openapi": "what an HTTP API costs from its OpenAPI document, beside FastMCP",
     "dashboard": "what looking at the dashboard adds to a call, and how soon pages of much are painted",
     "retrieval": "how often search finds the right tool, and how fast, beside FastMCP's search",
 }

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from bench import messages
+from bench.proxy_process import PipeFront
 from bench.server_process import REPLY_SECONDS, HttpServerProcess
 from deltamcp.values import Era
 
@@ -13,7 +14,7 @@ class StreamRefusedError(Exception):
     """A server does not offer what was asked."""
 
 
-def memory_bytes(process: HttpServerProcess) -> int:
+def memory_bytes(process: HttpServerProcess | PipeFront) -> int:
     """The process's own memory and its share of what it shares (PSS), half a second after the last client came."""
     time.sleep(0.5)
     rollup = Path(f"/proc/{process.server.process.pid}/smaps_rollup").read_text()

@@ -37,13 +37,14 @@ _PAGES = ("home", "servers", "model", "model?query=cancel an order", "model/tool
 _SCROLLED = ("calls", "model/tools")
 _VERBS = ("list", "find", "cancel", "send", "count")
 _SCREENS = 40
-"""How far down a page is scrolled."""
+"""How often a list is scrolled down by a screen, and then to its end."""
 _WATCH = """
 (() => {
   window.longTasks = [];
   new PerformanceObserver((list) => window.longTasks.push(...list.getEntries().map((one) => one.duration)))
     .observe({ type: "longtask", buffered: true });
 })()"""
+_HOLD = "setTimeout(() => { const until = performance.now() + 120; while (performance.now() < until); }, 0)"
 _PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
 
 
@@ -68,15 +69,15 @@ def measure(options: BenchOptions) -> BenchReport:
     )
     page_table = FigureTable(
         f"Pages of {SERVERS} servers, {TOOLS:,} tools and {CALLS:,} calls",
-        f"In Chromium on loopback; the longest task while {_SCREENS} screens are scrolled down.",
-        ["first paint ms", "longest task ms"],
+        f"In Chromium on loopback; the longest task is that while the list is scrolled down {2 * _SCREENS} times.",
+        ["first paint ms", "longest task ms", "rows"],
         pages,
     )
-    tasks = [task for _, (_, task) in pages if task is not None]
+    tasks = [task for _, (_, task, _) in pages if task is not None]
     verdicts = [
         report.at_most("looking adds to a call", added_us, _MAX_ADDED_US, " µs"),
         report.at_most("looking adds to the gateway", added_mb, _MAX_ADDED_MB, " MB"),
-        report.at_most("first paint", max(paint or 0 for _, (paint, _) in pages), _MAX_PAINT_MS, " ms"),
+        report.at_most("first paint", max(paint or 0 for _, (paint, *_) in pages), _MAX_PAINT_MS, " ms"),
         report.at_most("the longest task while scrolling", max(tasks), _MAX_TASK_MS, " ms"),
     ]
     return BenchReport([cost_table, page_table], verdicts)
@@ -186,19 +187,21 @@ async def _show_pages(gateway: DashboardProcess) -> list[tuple[str, list[float |
             await page.visit(f"{gateway.origin}/{gateway.id}/{path}")
             await page.wait_for(_PAINTED)
             paint = await page.run(_PAINTED)
-            found.append((path, [paint, await _scroll(page) if path in _SCROLLED else None]))
+            found.append((path, [paint, *(await _scroll(page) if path in _SCROLLED else (None, None))]))
         await page.visit("about:blank")
         return found
 
 
-async def _scroll(page: Page) -> float:
-    """Scrolls to the end of a long list as it grows; returns the longest task of the page meanwhile, in ms."""
+async def _scroll(page: Page) -> tuple[float, int]:
+    """Scrolls down a list as it grows; returns the longest task meanwhile, in ms, and the rows that it then has."""
     await page.run(_WATCH)
     for _ in range(_SCREENS):
         await page.run("scrollBy(0, innerHeight)")
         await asyncio.sleep(0.05)
-    await page.wait_for("!document.querySelector('[data-more]') || document.querySelectorAll('tbody tr').length > 300")
     for _ in range(_SCREENS):
         await page.run("scrollTo(0, document.body.scrollHeight)")
         await asyncio.sleep(0.05)
-    return cast(float, await page.run("Math.max(0, ...window.longTasks)"))
+    longest = cast(float, await page.run("Math.max(0, ...window.longTasks)"))
+    await page.run(_HOLD)
+    await page.wait_for("window.longTasks.some((one) => one >= 100)")  # or nothing was watched
+    return longest, await page.count("tbody tr")

@@ -103,6 +103,7 @@ class _Built:
     """An index that has all of its operations."""
 
     unindexed_count = 0
+    gives_promises = False
 
     def __init__(self, index: SearchIndex) -> None:
         self._index = index

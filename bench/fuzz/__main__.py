@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import logging
 import statistics
 import time
 from collections.abc import Coroutine
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 from bench import machine
 from bench.fuzz.cases import describe, make_body_case, make_http_bytes
+from bench.fuzz.document_cases import make_document, read_document, read_documents
 from bench.fuzz.grpc_cases import make_connection_bytes, make_message_case
 from bench.fuzz.grpc_sender import GrpcSender
 from bench.fuzz.sender import FuzzSender
@@ -32,17 +34,27 @@ def main() -> None:
     parser.add_argument(
         "--frames", type=int, default=60_000, metavar="N", help="mutated connections of HTTP/2 (60,000)"
     )
+    parser.add_argument("--documents", type=int, default=5_000, metavar="N", help="mutated OpenAPI documents (5,000)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of all chance (1)")
-    parser.add_argument("--replay", metavar="KIND:NUMBER", help="one case that was found, such as http:1234 or grpc:1")
+    parser.add_argument(
+        "--replay", metavar="KIND:NUMBER", default="", help="one case that was found, such as http:1234 or grpc:1"
+    )
     given = parser.parse_args()
     machine.raise_descriptor_limit()
     began, broken = time.monotonic(), 0
+    if given.replay.startswith("document:"):
+        data = make_document(given.seed, int(given.replay.partition(":")[2]))
+        print(data.decode(errors="replace"))
+        print(f"{read_document(data)} operations")
+        return
+    broken += _fuzz_documents(given.documents, given.seed)
     with run_issuer() as issuer:
         token = issuer.sign("ann", RESOURCE, "call")
         if given.replay:
             raise SystemExit(asyncio.run(_replay(given.replay, given.seed, issuer.url, token)))
         servers = {"without authentication": OPEN, "with access tokens": issuer.url, "compat=True": COMPAT}
-        for place, (title, auth) in enumerate(servers.items()):
+        sends_nothing = not (given.http or given.bodies or given.grpc or given.frames)
+        for place, (title, auth) in enumerate(servers.items() if not sends_nothing else ()):
             parts = FuzzParts(
                 *(
                     range(count * place // len(servers), count * (place + 1) // len(servers))
@@ -51,13 +63,32 @@ def main() -> None:
             )
             print(f"{title}:", flush=True)
             broken += len(asyncio.run(_fuzz(auth, token, parts, given.seed)))
-    print(f"\n{given.http:,} requests and {given.bodies:,} messages over HTTP, ", end="")
+    print(
+        f"\n{given.documents:,} OpenAPI documents, {given.http:,} requests and {given.bodies:,} messages over HTTP, ",
+        end="",
+    )
     print(
         f"{given.grpc:,} messages and {given.frames:,} connections of gRPC in {time.monotonic() - began:.0f} s: ",
         end="",
     )
     print(f"{broken} findings" if broken else "0 crashes, 0 hangs, memory flat")
     raise SystemExit(1 if broken else 0)
+
+
+def _fuzz_documents(count: int, seed: int) -> int:
+    """Reads mutated documents in this process, before others are started; how much went wrong."""
+    if not count:
+        return 0
+    logging.getLogger("deltamcp").setLevel(logging.CRITICAL)  # each says what it leaves out
+    tally = read_documents(seed, range(count))
+    print(
+        f"documents:\n  {tally.read:,} with {tally.operations:,} operations; the slowest took {tally.slowest:.2f} s, ",
+        end="",
+    )
+    print(f"and the process grew by {tally.grown_mb:.0f} MB", flush=True)
+    for one in tally.findings:
+        print(f"  FOUND {one}")
+    return len(tally.findings)
 
 
 class FuzzParts(NamedTuple):

@@ -13,6 +13,7 @@ from bench.hostile.grpc_frame_attacks import GRPC_FRAME_ATTACKS
 from bench.hostile.lite_attacks import LITE_ATTACKS
 from bench.hostile.memory_attacks import MEMORY_ATTACKS
 from bench.hostile.metrics_attacks import METRICS_ATTACKS
+from bench.hostile.openapi_attacks import OPENAPI_ATTACKS
 from bench.hostile.store_attacks import STORE_ATTACKS
 
 ATTACKS: Mapping[str, tuple[Attack, ...]] = {
@@ -21,4 +22,5 @@ ATTACKS: Mapping[str, tuple[Attack, ...]] = {
     "many": (*METRICS_ATTACKS, *CONNECTION_ATTACKS),
     "grpc": (*GRPC_ATTACKS, *GRPC_FRAME_ATTACKS),
     "gateway": GATEWAY_ATTACKS,
+    "openapi": OPENAPI_ATTACKS,
 }

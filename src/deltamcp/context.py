@@ -157,6 +157,10 @@ class OwnServer(Protocol):
         """Returns the messages of a prompt, as `Context.get_prompt` does."""
         ...
 
+    def open_state(self) -> ConversationState:
+        """Returns the state of the request's conversation."""
+        ...
+
 
 class RequestProgress(Struct):
     """What all contexts of one request share, so that a question or a progress is not counted twice."""
@@ -187,12 +191,12 @@ class Context:
         "_own_server",
         "_session",
         "_shared",
+        "_state",
         "attempt",
         "lifespan",
         "memo",
         "promise_id",
         "request_id",
-        "state",
         "terms",
     )
 
@@ -206,7 +210,6 @@ class Context:
         deadline: Deadline,
         session: SessionContext,
         shared: RequestProgress,
-        state: ConversationState,
         own_server: OwnServer,
         promise_id: str | None = None,
         attempt: int = 1,
@@ -228,10 +231,8 @@ class Context:
         self._answers = answers
         self._session = session
         self._shared = shared
-        self.state: ConversationState = state
-        """What the server's functions keep of the conversation that the request belongs to: a small mapping, in the
-        store. Its methods raise `NoConversationError` where the request names none."""
         self._own_server = own_server
+        self._state: ConversationState | None = None
         self._loop = asyncio.get_running_loop()
 
     def in_server(self, lifespan: Any, own_server: OwnServer) -> "Context":
@@ -245,12 +246,19 @@ class Context:
             self._deadline,
             self._session,
             self._shared,
-            self.state,
             own_server,
             self.promise_id,
             self.attempt,
             self.memo,
         )
+
+    @property
+    def state(self) -> ConversationState:
+        """What the server's functions keep of the conversation that the request belongs to: a small mapping, in the
+        store. Its methods raise `NoConversationError` where the request names none."""
+        if self._state is None:  # most calls need none
+            self._state = self._own_server.open_state()
+        return self._state
 
     @property
     def cancelled(self) -> bool:

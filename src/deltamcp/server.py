@@ -263,20 +263,25 @@ class DeltaServer:
     # Registering
 
     def operations(
-        self, path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None
+        self,
+        path: str | os.PathLike[str],
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        *,
+        results: ResultPolicy | None = None,
     ) -> None:
         """Registers the operations of an `operations.json`, and reloads the file when it changes.
 
         Args:
             path: The file.
             functions: The functions of operations that have no handler in the file, by the operation's name.
+            results: A policy that goes before the `results` of the file.
 
         Raises:
             ConfigurationError: the file has faults; the message lists all of them.
         """
         from deltamcp.sources.operations_loader import OperationsFile  # takes 15 ms, and most servers need no file
 
-        file = OperationsFile(Path(path), functions or {}, os.environ, self._limits)
+        file = OperationsFile(Path(path), functions or {}, os.environ, self._limits, results)
         file.activate(file.load(), self._replace_operations)
         self._files.append(file)
         self._hooks.lifespan.add_task(functools.partial(file.watch, self._replace_operations))

@@ -10,6 +10,7 @@ import pytest
 
 from bench.fuzz import server as fuzz_server
 from bench.fuzz.cases import HttpCase, make_body_case, make_http_bytes, make_http_case
+from bench.fuzz.document_cases import BASES, make_document, read_document, read_documents
 from bench.fuzz.in_process import find_known, send_case
 from bench.fuzz.mutation import encode, mutate_bytes, mutate_message
 from bench.fuzz.valid_messages import SESSION, TOKEN, valid_messages
@@ -108,3 +109,17 @@ async def test_mutated_requests_are_answered_and_leave_no_error_in_the_log(auth,
             assert reply.status, (number, case)
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
     assert statuses[200] > CASES / 20, "most cases do not get further than the headers"
+
+
+def test_a_mutated_document_is_read_or_refused_in_a_sentence():
+    tally = read_documents(7, range(examples(500)))
+    assert tally.findings == [] and tally.operations > tally.read / 2
+
+
+def test_a_document_of_its_kind_comes_again_by_its_seed_and_number():
+    assert [make_document(7, number) for number in range(20)] == [make_document(7, number) for number in range(20)]
+    assert len({make_document(7, number) for number in range(50)}) > 45
+
+
+def test_every_document_that_mutations_begin_with_is_read_whole():
+    assert [read_document(json.dumps(base).encode()) for base in BASES] == [3, 3, 3, 2]

@@ -3,16 +3,19 @@
 import asyncio
 import functools
 import json
+import subprocess
+import sys
 
 import pytest
 
-from deltamcp import connect
+from deltamcp import DeltaClient, connect
 from deltamcp.dashboard.api import GatewayApi
 from deltamcp.dashboard.gateway_socket import gateway_socket
 from deltamcp.errors import CallFailedError
 from tests.support.command_line import assert_one_sentence, run
 from tests.support.conditions import wait_until
 from tests.support.listing_upstream import ListingUpstream, gateway, tool
+from tests.support.paths import FORKED_PROGRAM
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +82,47 @@ async def test_a_call_is_cancelled(tmp_path, running):
     with pytest.raises(CallFailedError, match="told to stop"):
         await calling
     assert_one_sentence(await asked(tmp_path, "cancel", f"call-{call.id}"), 2)
+
+
+UNASKED = """
+import asyncio, sys
+from deltamcp import DeltaClient, connect
+from deltamcp.cli.serving.gateway_dashboard import show_gateway
+from deltamcp.gateway.config import read_gateway_file
+from deltamcp.gateway.gateway import Gateway
+from pathlib import Path
+
+async def main():
+    made = Gateway(read_gateway_file(Path(sys.argv[1])).config)
+    show_gateway(made, "mcp.json", None)
+    async with connect(made.server, progressive=False) as client:
+        await client.call("find")
+    print(made.server.engine.stored_results.watcher)
+    print(sorted(name for name in sys.modules if name.startswith("deltamcp.dashboard.")))
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def configuration(tmp_path):
+    """A file of one server, which lists a tool."""
+    entry = ListingUpstream(tmp_path, "books", tools=[tool("find")]).config().entry
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"books": entry}}))
+    return path
+
+
+async def test_a_gateway_that_nobody_looks_at_imports_and_notes_nothing_for_it(tmp_path, configuration):
+    words = [sys.executable, "-c", UNASKED, str(configuration)]
+    done = await asyncio.to_thread(subprocess.run, words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["None", "['deltamcp.dashboard.gateway_socket']"], done.stderr
+
+
+async def test_a_gateway_that_a_host_has_started_over_stdio_is_found(tmp_path, configuration):
+    async with DeltaClient([str(FORKED_PROGRAM), "gateway", str(configuration), "--disclosure", "full"]) as client:
+        await client.call("find")
+        told = json.loads((await asked(tmp_path, "status", "--json")).out)
+        (found,) = told["gateways"]
+        assert found["about"]["label"] == str(configuration) and found["servers"][0]["name"] == "books"
+        assert "started anew" in (await asked(tmp_path, "restart", "books")).out

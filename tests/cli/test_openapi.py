@@ -46,7 +46,7 @@ def test_the_report_has_operations_costs_addresses_and_what_is_left_out(folder):
     assert "Requests go to https://shop.example." in shown
     assert "credentials.key is for its security scheme, apiKey, in the header x-key." in shown
     assert "1 deprecated operation is left out; --deprecated has them." in shown
-    assert "1 of its parts cannot be used: - #/paths/~1bad/get" in shown
+    assert "What of it cannot be used: - #/paths/~1bad/get" in shown
 
 
 def test_the_report_as_json_has_every_operation_with_its_place_and_tokens(folder):
@@ -60,6 +60,9 @@ def test_a_document_that_does_not_say_where_its_api_is_is_reported_all_the_same(
     (folder / "shop.json").write_text(json.dumps({**DOCUMENT, "servers": [{"url": "/v2"}]}))
     shown = words_of(run("openapi", "shop.json", cwd=folder).out)
     assert "set base_url" in shown and "orders 2" in shown
+    (folder / "shop.json").write_text(json.dumps({**DOCUMENT, "servers": [{"url": "http://127.0.0.1:1"}]}))
+    shown = words_of(run("openapi", "shop.json", cwd=folder).out)
+    assert "127.0.0.1 is no public address" in shown and "orders 2" in shown
     assert "orders 2" in words_of(run("openapi", "shop.json", "--base-url", "http://localhost:1", cwd=folder).out)
 
 

@@ -71,7 +71,7 @@ WRONG: list[tuple[str, str]] = [
     ("serve shelf.py --http 8000", "HOST:PORT"),
     ("serve shelf.py --http 0.0.0.0:8000", "--auth"),
     ("serve shelf.py --workers 2", "--workers needs --http HOST:PORT"),
-    ("serve shelf.py --disclosure meta", "DeltaServer(disclosure=...)"),
+    ("serve shelf.py --disclosure meta", "DeltaServer(disclosure=..., results=...)"),
     # Words that are missing
     ("list", "Name a server"),
     ("call", "delta-mcp call TARGET... TOOL"),
@@ -115,6 +115,9 @@ WRONG: list[tuple[str, str]] = [
     ("audit mcp.jso", "name one that is there"),
     ("install cursr", "did you mean cursor?"),
     ("install cursor", "mcp.json; add a server in Cursor first"),
+    ("install cursor shelv.py", "did you mean shelf.py?"),
+    ("install cursor shelf.py --env TOKEN_OF_NOBODY", "say --env TOKEN_OF_NOBODY=VALUE"),
+    ("uninstall cursor shelf", "install put none there"),
     ("uninstall cursor", "delta-mcp install cursor"),
     ("approve books", "delta-mcp approve alone lists what waits"),
     ("status", "delta-mcp gateway"),

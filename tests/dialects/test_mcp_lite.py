@@ -53,8 +53,10 @@ def dialect(server: DeltaServer | None = None, **options: Any) -> McpLite:
 class PromisingView:
     """A view of a catalog with a tool that gives promises."""
 
-    gives_promises = True
     operations: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
+
+    def redeems_promises(self, tool: str) -> bool:
+        return True
 
 
 def promising(**options: Any) -> McpLite:

@@ -25,7 +25,7 @@ async def test_the_requests_of_the_page_are_answered_as_it_says(tmp_path):
         for command in commands(block.text)
     ]
     assert len(shown) >= 4
-    async with serve_http(load(str(tmp_path / "shelf.py"), None, None)) as address:
+    async with serve_http(load(str(tmp_path / "shelf.py"))) as address:
         for command, wanted in shown:
             assert ADDRESS in command
             ran = await asyncio.create_subprocess_shell(

@@ -21,6 +21,8 @@ from tests.support.http_server import serve_uvicorn
 from tests.support.listing_upstream import ListingUpstream, tool
 
 TOKEN = "t0ken-0f-the-l1brary-4711"
+HERE = 'hosts = ["127.0.0.1"]'
+"""No private address is asked that nobody named."""
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -78,7 +80,7 @@ class Scene:
 
     def gateway(self, text: str = 'credentials = { token = "${LIBRARY_TOKEN}" }') -> Gateway:
         path = self.folder / "gateway.toml"
-        path.write_text(text if "[servers" in text else f'[servers.library]\nopenapi = "library.json"\n{text}')
+        path.write_text(text if "[servers" in text else f'[servers.library]\nopenapi = "library.json"\n{HERE}\n{text}')
         return Gateway(read_gateway_file(path).config, cache_folder=self.folder / "catalogs")
 
     def forget_lists(self) -> None:
@@ -113,7 +115,7 @@ async def test_an_api_stands_beside_servers_and_is_used_as_they_are(scene):
     notes = ListingUpstream(scene.folder, "notes", tools=[tool("find")])
     entry = notes.config().entry
     program = f"[servers.notes]\ncommand = {json.dumps(entry['command'])}\nargs = {json.dumps(entry['args'])}\n"
-    api = '[servers.library]\nopenapi = "library.json"\ncredentials = { token = "${LIBRARY_TOKEN}" }\n'
+    api = f'[servers.library]\nopenapi = "library.json"\n{HERE}\ncredentials = {{ token = "${{LIBRARY_TOKEN}}" }}\n'
     async with client_of(scene.gateway(program + api)) as client:
         whole = (await client.call_tool("discover")).text
         assert "library" in whole and "notes" in whole
@@ -169,7 +171,7 @@ async def test_an_api_without_a_document_is_told_in_one_sentence_and_the_others_
     file = scene.folder / "bad.json"
     if text is not None:
         file.write_text(text)
-    api = f'[servers.bad]\nopenapi = "{file.name}"\n[servers.library]\nopenapi = "library.json"\n'
+    api = f'[servers.bad]\nopenapi = "{file.name}"\n[servers.library]\nopenapi = "library.json"\n{HERE}\n'
     async with client_of(scene.gateway(api)) as client:
         whole = (await client.call_tool("discover")).text
         assert "bad" in whole and "not running" in whole and why in whole
@@ -330,7 +332,7 @@ async def test_check_tells_how_much_of_a_document_is_left_out(scene):
         document["paths"]["/loans"]["post"]["parameters"] = [{"$ref": "#/components/parameters/none"}]
 
     scene.write(spoil)
-    done = run("gateway", "--check", "--openapi", "library.json", cwd=scene.folder)
+    done = run("gateway", "--check", "--openapi", "library.json", "--base-url", scene.url, cwd=scene.folder)
     assert done.code == 0, done.err
     row = " ".join(done.out.split())
     assert "library ready" in row and "1 part of its document is left out" in row

@@ -16,8 +16,9 @@ from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.upstreams.state import Phase
-from tests.support.conditions import wait_until
+from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.paths import ROOT
+from tests.support.raw_client import META, raw_client
 
 PROGRAM = str(ROOT / "tests" / "support" / "named_server.py")
 
@@ -84,6 +85,28 @@ async def test_a_call_that_was_begun_ends_at_the_server_that_it_was_begun_at_whi
         await gateway.apply(config())
         new = gateway._retired
         await wait_until(lambda: all(one.state.phase is not Phase.READY for one in new))
+
+
+async def test_a_promise_of_a_server_that_is_replaced_is_kept_by_that_server(tmp_path):
+    gateway = Gateway(config(server("a", promise="auto", sync_seconds=0.01)), cache_folder=tmp_path / "catalogs")
+    gate = tmp_path / "gate"
+    tasks: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    async with raw_client(gateway.server) as client:
+
+        async def ask(method: str, **params: Any) -> Any:
+            meta = {**META, "io.modelcontextprotocol/clientCapabilities": tasks}
+            answer = await client.call(method, _meta=meta, **params)
+            assert "result" in answer, answer
+            return answer["result"]
+
+        made = await ask("tools/call", name="a_wait", arguments={"path": str(gate)})
+        await wait_until(gate.with_suffix(".begun").exists)
+        await gateway.apply(config(server("a", "2")))
+        gate.touch()
+        async with asyncio.timeout(HANG_SECONDS):
+            while (state := await ask("tasks/get", taskId=made["taskId"]))["status"] == "working":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert json.loads(state["result"]["content"][0]["text"])["mark"] == "1"
 
 
 async def test_what_is_said_of_a_servers_tools_changes_without_a_start(tmp_path):

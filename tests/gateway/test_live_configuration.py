@@ -1,5 +1,6 @@
 """The files of a gateway's configuration change while it runs: what is right holds at once, what is wrong is told."""
 
+import asyncio
 import json
 import logging
 import os
@@ -9,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from deltamcp import connect
 from deltamcp.cli.verbs.gateway import GatewayOptions, GatewaySource
+from deltamcp.dashboard.gateway_socket import find_gateways
 from deltamcp.gateway import live_configuration
-from tests.support.conditions import wait_until
+from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.followed_gateway import PROGRAM, configuration, entries, following, names, table, until_named
+from tests.support.marked_processes import needs_proc
+from tests.support.paths import FORKED_PROGRAM
+from tests.support.program import running_program
 
 
 @pytest.fixture(autouse=True)
@@ -164,3 +170,40 @@ async def test_a_server_that_a_command_line_names_has_no_file_to_follow(tmp_path
     path = Path(tmp_path / "mcp.json")
     path.write_text(entries(a="1"))
     assert GatewaySource((f"{path}#a",), GatewayOptions()).files() == [path]
+
+
+async def test_over_stdio_a_gateway_follows_its_file_by_itself(tmp_path):
+    path = tmp_path / "gateway.toml"
+    path.write_text('disclosure = "full"\nprefix = true\n' + table("a"))
+    heard = list[object]()
+    command = [str(FORKED_PROGRAM), "gateway", "--no-ledger", str(path)]
+    async with connect(command, progressive=False, on_change=heard.append) as client:
+        await until_named(client, "a_who", "a_wait")
+        path.write_text('disclosure = "full"\nprefix = true\n' + table("b"))
+        await until_named(client, "b_who", "b_wait")
+        assert heard and (await client.call("b_who"))["server"] == "b"
+
+
+@needs_proc
+@pytest.mark.deep
+async def test_with_workers_each_follows_the_files_and_sighup_replaces_none_by_one_that_cannot_start(tmp_path):
+    path = tmp_path / "gateway.toml"
+    head = 'disclosure = "full"\nprefix = true\n'
+    path.write_text(head + table("a"))
+    command = [str(FORKED_PROGRAM), "gateway", "--http", "127.0.0.1:0", "--workers", "2", "--no-ledger", str(path)]
+    with running_program(command, tmp_path) as program:
+        url = (await asyncio.to_thread(program.wait_for, r"(http://127\.0\.0\.1:\d+/mcp) with 2 workers"))[1]
+        async with asyncio.timeout(HANG_SECONDS):
+            while len(await find_gateways()) < 2:  # noqa: ASYNC110 - other processes set no event
+                await asyncio.sleep(0.02)
+        path.write_text(head + table("a") + table("b"))
+        await wait_until(lambda: program.text().count("read again: b added") == 2, "both workers")
+        async with connect(url, progressive=False, cache_seconds=0) as client:
+            for _ in range(8):
+                assert (await client.call("b_who"))["server"] == "b"
+        path.write_text(head + table("a") + "nothing = 1\n")
+        await wait_until(lambda: program.text().count("servers.a.nothing is no key") == 2, "both workers")
+        program.process.send_signal(signal.SIGHUP)
+        await asyncio.to_thread(program.wait_for, "the workers are not replaced")
+        async with connect(url, progressive=False, cache_seconds=0) as client:
+            assert (await client.call("b_who"))["server"] == "b"

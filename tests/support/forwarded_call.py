@@ -33,11 +33,7 @@ def promised_context(memo: Any = None, answers: dict[str, Any] | None = None) ->
 
 def _context(terms: Terms, channel: Any, answers: dict[str, Any], **options: Any) -> Context:
     session = SessionContext(Seal([], 60.0), terms.caller, None)
-    states = StateStore(open_store("memory://", Limits()), "test", Limits())
-    state = ConversationState(states, None, terms.caller.account)
-    return Context(
-        terms, channel, 1, answers, None, Deadline(60), session, RequestProgress(), state, NoServer(), **options
-    )
+    return Context(terms, channel, 1, answers, None, Deadline(60), session, RequestProgress(), NoServer(), **options)
 
 
 class NoServer:
@@ -51,6 +47,9 @@ class NoServer:
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> Any:
         raise ToolError(name)
+
+    def open_state(self) -> ConversationState:
+        return ConversationState(StateStore(open_store("memory://", Limits()), "test", Limits()), None, "me")
 
 
 async def call(

@@ -28,7 +28,6 @@ from deltamcp.catalog.items.registration import source_line
 from deltamcp.catalog.items.resource import Resource
 from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 from deltamcp.context import Context, InputPending, MissingCapabilityError, OwnServer, RequestProgress
-from deltamcp.conversation_state import ConversationState, StateStore, conversation_digest
 from deltamcp.errors import Fault, InputDeclinedError, RemoteError, ToolError
 from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import Deadline, run_with_hook
@@ -151,16 +150,9 @@ class DependencyValues:
 class FunctionRunner:
     """Runs functions: passes them what they declare besides arguments, and runs middleware around them."""
 
-    def __init__(
-        self, hooks: ServerHooks, state: RequestState, session_seal: Seal, states: StateStore, limits: Limits
-    ) -> None:
-        """
-        Args:
-            session_seal: Seals what clients carry from request to request.
-            states: What functions keep of conversations.
-        """
+    def __init__(self, hooks: ServerHooks, state: RequestState, session_seal: Seal, limits: Limits) -> None:
+        """`session_seal` seals what clients carry from request to request."""
         self._hooks = hooks
-        self._states = states
         self.own_server: AskOwnServer | None = None
         """The engine sets it, as what it returns runs functions here."""
         self._session_seal = session_seal
@@ -253,7 +245,6 @@ class FunctionRunner:
             request.session = SessionContext(self._session_seal, terms.caller, terms.meta.get(SESSION_CONTEXT_KEY))
             request.shared = RequestProgress()
         assert request.shared is not None and self.own_server is not None, "they are set before"
-        conversation = conversation_digest(terms.caller) if promise is None else promise.conversation
         own_server = self.own_server(request, answers, deadline)
         context = Context(
             terms,
@@ -264,7 +255,6 @@ class FunctionRunner:
             deadline,
             request.session,
             request.shared,
-            ConversationState(self._states, conversation, terms.caller.account),
             own_server,
             promise_id=None if promise is None else promise.id,
             attempt=1 if promise is None else promise.attempt,

@@ -16,6 +16,7 @@ from deltamcp.catalog.items.prompt import Prompt
 from deltamcp.catalog.items.resource import Resource
 from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 from deltamcp.catalog.view import did_you_mean
+from deltamcp.conversation_state import ConversationState, StateStore, conversation_digest
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, call_digest
@@ -346,25 +347,36 @@ class Prompts:
 class FunctionRequest:
     """What a function of a call may ask of its own server: `OwnServerOfCall`, over the request of its caller."""
 
-    __slots__ = ("_answers", "_deadline", "_origins", "_prompts", "_request", "_resources")
+    __slots__ = ("_answers", "_deadline", "_origins", "_prompts", "_request", "_resources", "_states")
 
     def __init__(
         self,
         resources: Resources,
         prompts: Prompts,
+        states: StateStore,
         request: RequestContext,
         answers: Mapping[str, JSON],
         deadline: Deadline,
         origins: tuple[Origin, ...] = (),
     ) -> None:
-        """`origins` are those of the function's item, from the server of the request to the function's own."""
-        self._resources, self._prompts = resources, prompts
+        """
+        Args:
+            states: What functions keep of conversations.
+            origins: Those of the function's item, from the server of the request to the function's own.
+        """
+        self._resources, self._prompts, self._states = resources, prompts, states
         self._request, self._answers, self._deadline = request, answers, deadline
         self._origins = origins
 
     def in_mounted(self, origin: Origin) -> "FunctionRequest":
         origins = (*self._origins, origin)
-        return FunctionRequest(self._resources, self._prompts, self._request, self._answers, self._deadline, origins)
+        shared = self._resources, self._prompts, self._states, self._request, self._answers, self._deadline
+        return FunctionRequest(*shared, origins)
+
+    def open_state(self) -> ConversationState:
+        caller, promise = self._request.terms.caller, self._request.promise
+        conversation = conversation_digest(caller) if promise is None else promise.conversation
+        return ConversationState(self._states, conversation, caller.account)
 
     async def read_resource(self, uri: str) -> list[TextResource | BlobResource]:
         for origin in reversed(self._origins):

@@ -258,6 +258,7 @@ class ServerItems:
                 catalog.add(item)
             except ConfigurationError as error:
                 logger.warning("an item is left out of what a principal is offered: %s", error)
+        self._catalog.gives_promises = self._catalog.gives_promises or catalog.gives_promises
         return catalog
 
     def add_completer(self, key: CompletionKey, completer: Completer) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _CHANGED_BY_OPERATIONS = {"operations", "version", "_ids", "_categories", "_scopes", "_views", "_unindexed"}
 _CHANGED_BY_ITEMS = {
-    *("resources", "templates", "prompts", "_may_cut_results", "disclosure", "_resolved_policy"),
+    *("resources", "templates", "prompts", "_may_cut_results", "disclosure", "_resolved_policy", "gives_promises"),
     *(_CHANGED_BY_OPERATIONS - {"version"}),
 }
 T = TypeVar("T", bound=Operation | Resource | Prompt)
@@ -119,8 +119,8 @@ class Catalog:
         self.version: int = 0
         """Increases with every change."""
         self._mounted: list[_MountedCatalog] = []
-        self._promises = -1, False
-        """Whether an operation may answer with a promise, in a version of the catalog."""
+        self.gives_promises: bool = False
+        """Whether an operation may answer with a promise, or could: what was promised is redeemed when it is gone."""
 
     def ask_upstreams(
         self,
@@ -235,6 +235,7 @@ class Catalog:
                 self._categories.update(_ancestor_categories(item.id))
             self._unindexed[item.name] = item
             self._scopes |= item.scopes
+            self.gives_promises = self.gives_promises or item.promise_policy != "never"
         elif isinstance(item, Prompt):
             kind = self._put(self.prompts, item.name, item, Kind.PROMPTS)
         elif item.template is not None:
@@ -393,6 +394,7 @@ class Catalog:
         made = Catalog("", self._page_size, self.disclosure)
         made.scheme, made.is_public, made.visibility = self.scheme, self.is_public, self.visibility
         made._resolved_policy, made._may_cut_results = self._resolved_policy, self._may_cut_results
+        made.gives_promises = self.gives_promises
         return made
 
     def scoped_view(self, principal: Principal) -> View:
@@ -447,15 +449,6 @@ class Catalog:
             WithheldOperations(withheld if is_authenticated else {}, granted),
             self.content_lines,
         )
-
-    @property
-    def gives_promises(self) -> bool:
-        """Whether an operation may answer with a promise."""
-        version, found = self._promises
-        if version != self.version:
-            found = any(operation.promise_policy != "never" for operation in self.operations.values())
-            self._promises = self.version, found
-        return found
 
     @property
     def unindexed_count(self) -> int:

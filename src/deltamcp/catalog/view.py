@@ -170,7 +170,9 @@ class SharedItems(msgspec.Struct, frozen=True):
 
 
 class OperationIndex(Protocol):
-    """Has the search index of the operations of a catalog."""
+    """Has the search index of the operations of a catalog, and what the catalog says of all of them."""
+
+    gives_promises: bool
 
     @property
     def unindexed_count(self) -> int:
@@ -208,7 +210,7 @@ class View:
     ) -> None:
         """
         Args:
-            index: Has the search index of the catalog.
+            index: The catalog.
             shared: Whether every caller has this view, so that caches may share its lists.
             policy: The server's result policy; None where it has none.
             withheld: The operations that the caller may not call, as far as it may know of them.
@@ -540,6 +542,10 @@ class View:
     def gives_promises(self) -> bool:
         """Whether the server may answer a call of an operation with a promise."""
         return any(operation.promise_policy != "never" for operation in self.operations.values())
+
+    def redeems_promises(self, tool: str) -> bool:
+        """Whether a tool of MCP-lite's own redeems promises: also those of operations that are gone."""
+        return self.gives_promises or (self.index.gives_promises and tool not in self.operations)
 
     def _lite_definitions(self, surface: Surface) -> list[dict[str, JSON]]:
         operations = [operation for operation in self.operations.values() if lite_tools.is_name(operation.name)]

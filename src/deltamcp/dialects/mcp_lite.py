@@ -330,7 +330,7 @@ class McpLite:
                 if not call.takes_questions:
                     capabilities = {}
                 ask = call.ask
-                if ask.name in self._promise_tools and self._view(caller.principal).gives_promises:
+                if ask.name in self._promise_tools and self._view(caller.principal).redeems_promises(ask.name):
                     ask = read_promise_call(ask, is_await=ask.name == AWAIT)
             case "tools/list":
                 ask, is_index = read_list(params)

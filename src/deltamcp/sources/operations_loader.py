@@ -31,7 +31,7 @@ from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.pages import PAGES_KEY
-from deltamcp.results.policy import ResultPolicy
+from deltamcp.results.policy import ResultPolicy, merge_policies
 from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.runtime.own_files import file_state
 from deltamcp.runtime.threads import Computations
@@ -65,13 +65,20 @@ class OperationsFile:
     """An operations file, the operations that are active, and the connections they use."""
 
     def __init__(
-        self, path: Path, functions: Mapping[str, Function] | None, environment: Mapping[str, str], limits: Limits
+        self,
+        path: Path,
+        functions: Mapping[str, Function] | None,
+        environment: Mapping[str, str],
+        limits: Limits,
+        results: ResultPolicy | None = None,
     ) -> None:
         """
         Args:
             functions: functions by name, for operations without a handler; None accepts any name, to check a file.
             environment: the values of `${NAME}` in the file; `${PYTHON}` is this interpreter unless it is set.
+            results: a policy that goes before the `results` of the file.
         """
+        self._results = results
         self._limits = limits
         self._guard = ProcessGuard()
         self._computations = Computations(limits.work_steps)
@@ -101,6 +108,7 @@ class OperationsFile:
             self._computations,
             self._limits,
             self._guard,
+            merge_policies(self._results, document.results) if self._results or document.results else None,
         )
         operations: list[Operation] = []
         ids_by_fault: dict[str, list[str]] = {}
@@ -217,8 +225,10 @@ class _OperationBuilder:
         computations: Computations,
         limits: Limits,
         guard: ProcessGuard,
+        results: ResultPolicy | None,
     ) -> None:
         self._guard = guard
+        self._results = results
         self._computations = computations
         self._limits = limits
         self.connections: dict[bytes, SourceConnection] = {}
@@ -295,8 +305,9 @@ class _OperationBuilder:
             options["sync_seconds"] = entry.sync_seconds
         if entry.on_redelivery is not None:
             options["on_redelivery"] = entry.on_redelivery
-        if entry.fields:
-            options["results"] = ResultPolicy(fields=entry.fields)
+        own = ResultPolicy(fields=entry.fields) if entry.fields else None
+        if own or self._results:
+            options["results"] = merge_policies(own, self._results)
         if not entry.category:
             del options["category"]
         return options

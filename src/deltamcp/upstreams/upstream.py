@@ -5,7 +5,7 @@ import functools
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from deltamcp.errors import (
 )
 from deltamcp.limits import Limits
 from deltamcp.runtime.local_sessions import LocalSessions
+from deltamcp.runtime.process import collection_paused
 from deltamcp.runtime.quota import Turns
 from deltamcp.runtime.threads import Computations
 from deltamcp.upstreams.client import NotReadyError, UpstreamClient, UpstreamClients
@@ -457,7 +458,8 @@ class Upstream:
             with connection.kept():
                 client = await connection.ready()
                 life = connection.life
-                listed = await self._fetch_lists(client)
+                with collection_paused() if isinstance(self._target, UnmadeServer) else nullcontext():
+                    listed = await self._fetch_lists(client)  # of a server here it takes no time but to make objects
                 connection.listed_life = life
                 self._await_expiry(principal, connection, client)
             return await asyncio.to_thread(listed.of_operations().within_bounds().without, self.secrets.credentials)

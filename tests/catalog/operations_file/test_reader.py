@@ -44,6 +44,20 @@ def leaf(node: dict[str, Any], **top: Any) -> OperationEntry:
 # What is read
 
 GOOD: dict[str, Any] = {
+    "budget": {
+        "operations": {"posts": {"list": {"inputSchema": NONE}}},
+        "query": True,
+        "results": {
+            "max_tokens": 50,
+            "page_size": 1,
+            "preview_above": 0,
+            "tables": False,
+            "queries": True,
+            "deltas": True,
+            "keys": ["id"],
+            "volatile": ["at"],
+        },
+    },
     "published": {
         "operations": {
             "posts": {
@@ -336,6 +350,11 @@ FAULTS: list[tuple[Any, str, str]] = [
     ({"operations": {}, "catgories": {}}, "/catgories", "did you mean 'categories'?"),
     ({"operations": []}, "/operations", "'operations' must be an object"),
     ({"operations": {}, "version": 1}, "/version", "'version' must be text"),
+    ({"operations": {}, "query": "yes"}, "/query", "'query' must be true or false"),
+    ({"operations": {}, "results": 500}, "/results", "'results' must be an object"),
+    ({"operations": {}, "results": {"max_tokens": 49}}, "/results/max_tokens", "a whole number from 50"),
+    ({"operations": {}, "results": {"max_token": 50}}, "/results/max_token", "did you mean 'max_tokens'?"),
+    ({"operations": {}, "results": {"volatile": ["a"] * 2000}}, "/results", "volatile"),
     # the tree
     ({"operations": {"a": 1}}, "/operations/a", "must be an object"),
     ({"operations": {"a": {"description": "x", "b": {"inputSchema": {}}}}}, "/operations/a", "_description"),

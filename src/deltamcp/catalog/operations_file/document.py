@@ -7,6 +7,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from msgspec import Struct
 
 from deltamcp.catalog.items.operation import ID_SEGMENT_PATTERN
+from deltamcp.results.budget import MIN_MAX_TOKENS
+from deltamcp.results.policy import ResultPolicy
 from deltamcp.values import JSON
 
 Policy: TypeAlias = Literal["allow", "confirm", "deny"]
@@ -139,6 +141,10 @@ class Document(Struct, frozen=True, kw_only=True):
     title: str | None = None
     description: str | None = None
     version: str | None = None
+    results: ResultPolicy | None = None
+    """How the results of all operations are fitted to a budget."""
+    query: bool = False
+    """Whether read-only operations run through the meta-tool `query`."""
 
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -173,6 +179,10 @@ def _is_text_list(value: JSON) -> bool:
 
 def _is_duration(value: JSON) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _is_whole(value: JSON, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _is_header_map(value: JSON) -> bool:
@@ -215,6 +225,12 @@ _HEADERS = KeyType(
     },
 )
 _DURATION = KeyType("a number of seconds above 0", _is_duration, {"type": "number", "exclusiveMinimum": 0})
+_MORE_THAN_NONE = KeyType("a whole number from 1", lambda value: _is_whole(value, 1), {"type": "integer", "minimum": 1})
+_TOKENS = KeyType(
+    f"a whole number from {MIN_MAX_TOKENS}",
+    lambda value: _is_whole(value, MIN_MAX_TOKENS),
+    {"type": "integer", "minimum": MIN_MAX_TOKENS},
+)
 _ADDRESS = _pattern_type(re.compile(r"(https?://|\$\{)[^\s#]*"), "an address that begins with http:// or https://")
 
 OPERATION_KEYS: Mapping[str, KeyType] = {
@@ -315,6 +331,18 @@ CATEGORY_KEYS: Mapping[str, KeyType] = {
     "operations": _OPERATIONS,
     "categories": _CATEGORIES,
 }
+RESULTS_KEYS: Mapping[str, KeyType] = {
+    "max_tokens": _TOKENS.with_description("The most tokens of a reply; the model can read on."),
+    "page_size": _MORE_THAN_NONE.with_description("The most rows of a reply."),
+    "preview_above": KeyType(
+        "a whole number from 0", lambda value: _is_whole(value, 0), {"type": "integer", "minimum": 0}
+    ).with_description("Of a result of more tokens than this the first reply is a preview; 0: of none."),
+    "tables": _FLAG.with_description("Whether lists of objects are sent as tables where that is shorter."),
+    "queries": _FLAG.with_description("Whether callers may say which part of a result they want."),
+    "deltas": _FLAG.with_description("Whether the same call again is answered by what changed."),
+    "keys": _TEXTS.with_description("With deltas: the fields by which a row is known again."),
+    "volatile": _TEXTS.with_description("With deltas: fields whose changes are not told."),
+}
 FILE_KEYS: Mapping[str, KeyType] = {
     "$schema": _TEXT.with_description("The address of this schema, for editors."),
     "title": _TEXT.with_description("The name of the server."),
@@ -324,6 +352,8 @@ FILE_KEYS: Mapping[str, KeyType] = {
     "categories": _CATEGORIES,
     "http": _OBJECT.with_description("The HTTP service that handlers call."),
     "mcpServers": _OBJECT.with_description("The MCP servers that handlers call, by their names."),
+    "results": _OBJECT.with_description("How results are fitted to a budget."),
+    "query": _FLAG.with_description("Whether read-only operations run through the meta-tool query."),
 }
 
 
@@ -389,6 +419,7 @@ def _make_schema() -> dict[str, JSON]:
                 "anyOf": [{"required": ["base_url"]}, {"required": ["services"]}],
             },
             mcpServers=map_of("upstream") | _description_of(FILE_KEYS["mcpServers"]),
+            results={**object_of(RESULTS_KEYS), **_description_of(FILE_KEYS["results"])},
         ),
         "anyOf": [{"required": ["operations"]}, {"required": ["categories"]}],
         "$defs": {

@@ -8,6 +8,7 @@ Rules:
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from msgspec import UNSET
 
@@ -23,6 +24,7 @@ from deltamcp.catalog.operations_file.document import (
     PLACE_KEYS,
     PLACEHOLDER,
     REQUIRED_HANDLER_KEYS,
+    RESULTS_KEYS,
     SERVICE_KEYS,
     UPSTREAM_KEYS,
     Document,
@@ -39,6 +41,8 @@ from deltamcp.catalog.operations_file.document import (
 )
 from deltamcp.catalog.operations_file.json_text import Problem, extend_pointer, parse_json
 from deltamcp.catalog.schema.json_schema import normalize_draft
+from deltamcp.errors import ConfigurationError
+from deltamcp.results.policy import ResultPolicy
 from deltamcp.values import JSON
 
 _MAX_CATEGORY_DEPTH = 8
@@ -104,7 +108,17 @@ class _DocumentReader:
             title=found.get("title"),
             description=found.get("description"),
             version=found.get("version"),
+            results=self._read_results(found["results"]) if "results" in found else None,
+            query=found.get("query", False),
         )
+
+    def _read_results(self, node: dict[str, JSON]) -> ResultPolicy | None:
+        found: dict[str, Any] = self._known_fields(node, RESULTS_KEYS, "/results", "The results")
+        try:
+            return ResultPolicy(**found)
+        except ConfigurationError as error:
+            self._report("/results", str(error))
+            return None
 
     def _known_fields(
         self, node: dict[str, JSON], keys: Mapping[str, KeyType], pointer: str, noun: str, needed: Iterable[str] = ()

@@ -113,6 +113,11 @@ def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def clean_excerpt(text: str, limit: int) -> str:
+    """Returns a text without hidden characters, cut to so many; the rest of a very long one is not looked at."""
+    return cut(clean(text[: 2 * limit]).strip(), limit)
+
+
 def _pieces(value: Any) -> Iterator[str]:
     match value:
         case str():

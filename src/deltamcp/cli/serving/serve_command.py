@@ -34,6 +34,7 @@ from deltamcp.cli.serving.processes import (
 from deltamcp.cli.serving.server_target import ServerSource
 from deltamcp.cli.terminal.output import print_error, print_notice, print_traceback
 from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.metrics import MetricFolder
 from deltamcp.runtime.process import dedicate_process, run_in_loop
 from deltamcp.server import DeltaServer
@@ -137,7 +138,23 @@ def add_target_options(verb: argparse.ArgumentParser) -> None:
         help="how an operations.json is shown (auto unless given: whatever costs the model less)",
     )
     verb.add_argument("--prefix", help="what an operations.json's meta-tools are called by: PREFIX_discover and so on")
+    verb.add_argument(
+        "--query",
+        action="store_true",
+        help="run read-only operations of an operations.json through a tool, query",
+    )
+    verb.add_argument(
+        "--max-tokens", type=parse_tokens, metavar="N", help="of a result of an operations.json, beyond which it is cut"
+    )
     monitoring_options.add_options(verb)
+
+
+def parse_tokens(text: str) -> int:
+    """Reads the budget of results, as a type of argparse."""
+    try:
+        return ResultPolicy(max_tokens=int(text)).max_tokens or 0
+    except (ValueError, ConfigurationError) as error:
+        raise argparse.ArgumentTypeError(f"a number of tokens, not {text!r}: {error}") from None
 
 
 def serve(args: argparse.Namespace, source: ServerSource) -> None:

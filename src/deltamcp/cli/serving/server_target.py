@@ -1,18 +1,20 @@
 """The server that a command runs: in a Python file or module, or in an operations file."""
 
+import argparse
 import importlib
 import importlib.util
 import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.cli.terminal.output import traceback_lines
 from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.results.policy import ResultPolicy, merge_policies
 from deltamcp.runtime.missing_file import missing_file_error
 from deltamcp.server import DeltaServer
 
@@ -48,12 +50,24 @@ class ServerSource(Protocol):
         ...
 
 
+class OperationsFileOptions(Struct, frozen=True):
+    """What a command line says of an operations file; it goes before what the file says."""
+
+    disclosure: Literal["full", "meta", "auto"] | None = None
+    prefix: str | None = None
+    query: bool = False
+    max_tokens: int | None = None
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> "OperationsFileOptions":
+        return cls(args.disclosure, args.prefix, args.query, args.max_tokens)
+
+
 class ServerTarget(Struct, frozen=True):
     """A server that a Python file, a module or an operations file defines."""
 
     target: str
-    disclosure: str | None = None
-    prefix: str | None = None
+    options: OperationsFileOptions = OperationsFileOptions()
 
     @property
     def label(self) -> str:
@@ -68,20 +82,21 @@ class ServerTarget(Struct, frozen=True):
         check_target(split_target(self.target)[0])
 
     def load(self) -> DeltaServer:
-        return load(self.target, self.disclosure, self.prefix)
+        return load(self.target, self.options)
 
 
-def load(target: str, disclosure: str | None = None, prefix: str | None = None) -> DeltaServer:
-    """Returns the server that a file or module defines; `disclosure` and `prefix` are for operations files.
+def load(target: str, options: OperationsFileOptions | None = None) -> DeltaServer:
+    """Returns the server that a file or module defines.
 
     Raises:
         ConfigurationError: the target defines no server; the text says what to do.
     """
     if target.endswith(".json"):
-        return _operations_server(Path(target), Disclosure(disclosure or "auto", prefix or ""))  # type: ignore[arg-type]
-    if disclosure or prefix:
+        return _operations_server(Path(target), options or OperationsFileOptions())
+    if options not in (None, OperationsFileOptions()):
         raise ConfigurationError(
-            "--disclosure and --prefix are for operations files; a server in Python says DeltaServer(disclosure=...)."
+            "--disclosure, --prefix, --query and --max-tokens are for operations files; a server in Python says "
+            "DeltaServer(disclosure=..., results=...)."
         )
     file_or_module, name = split_target(target)
     module = _import_module(file_or_module)
@@ -105,13 +120,16 @@ def split_target(target: str) -> tuple[str, str]:
     return file_or_module, name
 
 
-def _operations_server(path: Path, disclosure: Disclosure) -> DeltaServer:
+def _operations_server(path: Path, options: OperationsFileOptions) -> DeltaServer:
     from deltamcp.sources.operations_loader import read_document  # takes 15 ms, and most servers are no such file
 
     document = read_document(path)
     sys.path.insert(0, str(path.parent.resolve()))  # for functions the file refers to
-    server = DeltaServer(document.title or path.stem, document.version or "0", disclosure=disclosure)
-    server.operations(path)
+    disclosure = Disclosure(options.disclosure or "auto", options.prefix or "", options.query or document.query)
+    given = None if options.max_tokens is None else ResultPolicy(max_tokens=options.max_tokens)
+    results = merge_policies(given, document.results) if given or document.results else None
+    server = DeltaServer(document.title or path.stem, document.version or "0", disclosure=disclosure, results=results)
+    server.operations(path, results=given)
     return server
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from deltamcp.cli.serving import monitoring_options
 from deltamcp.cli.serving.serve_command import ServeCommand, add_target_options, make_process
-from deltamcp.cli.serving.server_target import ServerTarget
+from deltamcp.cli.serving.server_target import OperationsFileOptions, ServerTarget
 from deltamcp.cli.terminal.output import print_notice
 from deltamcp.errors import ConfigurationError
 
@@ -36,7 +36,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    source = ServerTarget(args.target, args.disclosure, args.prefix)
+    source = ServerTarget(args.target, OperationsFileOptions.read(args))
     source.check()
     npx = _find_npx(f"delta-mcp serve {shlex.quote(args.target)} --http 127.0.0.1:8000 --reload")
     process, port = make_process(

@@ -17,7 +17,7 @@ from msgspec import Struct
 from deltamcp.catalog.text.clean_text import json_text
 from deltamcp.cli.serving import gateway_dashboard, monitoring_options
 from deltamcp.cli.serving.gateway_dashboard import DashboardOptions
-from deltamcp.cli.serving.serve_command import add_serving_options, serve
+from deltamcp.cli.serving.serve_command import add_serving_options, parse_tokens, serve
 from deltamcp.cli.terminal import targets
 from deltamcp.cli.terminal.command_parser import CommandParser
 from deltamcp.cli.terminal.output import suggest
@@ -225,7 +225,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         metavar="NAME:VALUE",
         help="with --openapi: a header of every request, such as 'Authorization: Bearer ${TOKEN}'; repeatable",
     )
-    verb.add_argument("--max-tokens", type=_parse_tokens, metavar="N", help="of a result (default 20,000)")
+    verb.add_argument("--max-tokens", type=parse_tokens, metavar="N", help="of a result (default 20,000)")
     verb.add_argument("--raw", action="store_true", help="pass results on as they are, of any size")
     verb.add_argument("--only", action="append", default=[], metavar="NAME", help="a server to offer; repeatable")
     verb.add_argument("--read-only", action="store_true", help="offer only tools that say they are read-only")
@@ -263,13 +263,6 @@ def parse_source(words: list[str]) -> GatewaySource:
     set_up(verb)
     args = verb.parse_args(words)
     return GatewaySource(tuple(targets.read_words(args, verb)), _read_options(args))
-
-
-def _parse_tokens(text: str) -> int:
-    try:
-        return ResultPolicy(max_tokens=int(text)).max_tokens or 0
-    except (ValueError, ConfigurationError) as error:
-        raise argparse.ArgumentTypeError(f"a number of tokens, not {text!r}: {error}") from None
 
 
 def _read_options(args: argparse.Namespace) -> GatewayOptions:

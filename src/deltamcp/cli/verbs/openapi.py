@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from deltamcp.catalog.disclosure import Disclosure, definition_tokens
 from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.cli.serving.gateway_check import cost_sentence
@@ -56,45 +58,49 @@ def run(args: argparse.Namespace) -> None:
     if args.to is not None:
         _write(draft_operations_file(api), args.to, args.json)
         return
-    definitions = asyncio.run(_list(api, args.base_url is None))
+    definitions, faults = asyncio.run(_list(api))
     cost = count_together(
         [ServerListing(api.title or "API", definitions)], disclosure=Disclosure("meta", query=True, destructive=False)
     )
     if args.json:
-        output.print_json(_report(api, definitions, cost))
+        output.print_json(_report(api, definitions, faults, cost))
     else:
-        _print(api, definitions, cost)
+        _print(api, definitions, faults, cost)
 
 
-async def _list(api: Api, may_be_nowhere: bool) -> list[dict[str, JSON]]:
-    """Returns the operations as they are listed by a server that offers them."""
+async def _list(api: Api) -> tuple[list[dict[str, JSON]], list[str]]:
+    """Returns the operations as a server lists them that offers them, and what is wrong with the document.
+
+    Raises:
+        ConfigurationError: what the user says of the API is wrong.
+    """
+    faults = [str(fault) for fault in api.faults]
     server = DeltaServer("API", disclosure="full")
     try:
         server.add_openapi(api)
-    except ConfigurationError:
-        if not may_be_nowhere or not _fault(api):
+    except ConfigurationError as error:
+        if api.settings.base_url is not None:
             raise
+        faults.insert(0, str(error))
         # What the operations are does not depend on where they are.
         server = DeltaServer("API", disclosure="full")
-        server.add_openapi(Api(api.document, ApiSettings(base_url="http://example.invalid")))
+        server.add_openapi(Api(api.document, replace(api.settings, base_url="https://example.com")))
     async with connect(server, progressive=False) as client:
-        return await client.describe()
+        return await client.describe(), faults
 
 
-def _fault(api: Api) -> str:
-    """Returns why nobody knows where the API is; empty if that is known."""
+def _origins(api: Api) -> list[str]:
+    """Returns where requests go; nothing if the document does not say."""
+    if api.settings.base_url is not None:
+        return [api.settings.base_url]
     try:
-        api.base_url  # noqa: B018 - it is found out now
-    except ConfigurationError as error:
-        return str(error)
-    return ""
+        origins: Any = api.requests["origins"]
+    except ConfigurationError:
+        return []
+    return [*map(str, origins)]
 
 
-def _faults(api: Api) -> list[str]:
-    return [*filter(None, [_fault(api)]), *map(str, api.faults)]
-
-
-def _report(api: Api, definitions: list[dict[str, JSON]], cost: Cost) -> dict[str, JSON]:
+def _report(api: Api, definitions: list[dict[str, JSON]], faults: list[str], cost: Cost) -> dict[str, JSON]:
     tokens = {str(raw["name"]): definition_tokens(raw) for raw in definitions}
     rows: list[JSON] = [
         {
@@ -111,16 +117,16 @@ def _report(api: Api, definitions: list[dict[str, JSON]], cost: Cost) -> dict[st
         "title": api.title,
         "version": api.version,
         "openapi": api.document.version.text,
-        "origins": [] if _fault(api) else api.requests["origins"],
+        "origins": [*_origins(api)],
         "securitySchemes": {name: scheme.kind for name, scheme in api.schemes.items()},
         "operations": rows,
         "leftOut": api.left_out,
-        "faults": [*_faults(api)],
+        "faults": [*faults],
         "tokens": {"plain": cost.now, "gateway": cost.surface, "oneTool": cost.one_tool},
     }
 
 
-def _print(api: Api, definitions: list[dict[str, JSON]], cost: Cost) -> None:
+def _print(api: Api, definitions: list[dict[str, JSON]], faults: list[str], cost: Cost) -> None:
     console = output.make_console()
     tokens = {str(raw["name"]): definition_tokens(raw) for raw in definitions}
     counts, sums = Counter[str](), Counter[str]()
@@ -132,24 +138,22 @@ def _print(api: Api, definitions: list[dict[str, JSON]], cost: Cost) -> None:
     output.print_table(title, ("category",), ("operations", "tokens"), rows, console)
     console.print()
     console.print(cost_sentence(GatewayCost(cost, cost.surface, shows_all=False), len(definitions)))
-    for sentence in _sentences(api):
+    for sentence in _sentences(api, faults):
         console.print(visible_line(sentence)[:_MAX_CHARS])
 
 
-def _sentences(api: Api) -> list[str]:
+def _sentences(api: Api, faults: list[str]) -> list[str]:
     found = []
-    if not _fault(api):
-        origins: Any = api.settings.base_url or ", ".join(map(str, api.requests["origins"]))
-        found.append(f"Requests go to {origins}.")
+    if origins := _origins(api):
+        found.append(f"Requests go to {', '.join(origins)}.")
     for scheme in api.schemes.values():
         where = "which has to be a header" if scheme.kind == "other" else f"in the {scheme.place} {scheme.parameter}"
         found.append(f"credentials.{scheme.name} is for its security scheme, {scheme.kind}, {where}.")
     if api.left_out:
         operations = "operation is" if api.left_out == 1 else "operations are"
         found.append(f"{api.left_out} deprecated {operations} left out; --deprecated has them.")
-    faults = _faults(api)
     if faults:
-        found += [f"{len(faults)} of its parts cannot be used:", *(f"- {fault}" for fault in faults)]
+        found += ["What of it cannot be used:", *(f"- {fault}" for fault in faults)]
     return found
 
 

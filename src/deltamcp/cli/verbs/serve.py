@@ -3,7 +3,7 @@
 import argparse
 
 from deltamcp.cli.serving.serve_command import add_serving_options, add_target_options, serve
-from deltamcp.cli.serving.server_target import ServerTarget
+from deltamcp.cli.serving.server_target import OperationsFileOptions, ServerTarget
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
@@ -13,4 +13,4 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    serve(args, ServerTarget(args.target, args.disclosure, args.prefix))
+    serve(args, ServerTarget(args.target, OperationsFileOptions.read(args)))

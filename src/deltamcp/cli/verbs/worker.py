@@ -8,7 +8,7 @@ import signal
 
 from deltamcp.cli.serving import monitoring_options, network_options
 from deltamcp.cli.serving.serve_command import add_store_option, add_target_options
-from deltamcp.cli.serving.server_target import load
+from deltamcp.cli.serving.server_target import OperationsFileOptions, load
 from deltamcp.errors import ConfigurationError
 from deltamcp.promises.runner import DEFAULT_CONCURRENCY
 from deltamcp.runtime.process import dedicate_process
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _load_configured(args: argparse.Namespace) -> DeltaServer:
     keys = network_options.read_keys(args.state_key_file, os.environ)
-    server = load(args.target, args.disclosure, args.prefix)
+    server = load(args.target, OperationsFileOptions.read(args))
     server.configure(store=args.store, state_key=keys or None, promise_concurrency=args.concurrency)
     if server.engine.store.redis_url is None:
         raise ConfigurationError(

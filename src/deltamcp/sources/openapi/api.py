@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from deltamcp.catalog.schema.json_schema import ForeignSchema
-from deltamcp.catalog.text.clean_text import clean, cut
+from deltamcp.catalog.text.clean_text import clean_excerpt, cut
 from deltamcp.errors import ConfigurationError
 from deltamcp.sources.http import JSON_TYPE, RequestDraft, media_type
 from deltamcp.sources.openapi.arguments import ArgumentPlan, plan_arguments
@@ -30,6 +30,8 @@ from deltamcp.sources.pages import PageArguments
 from deltamcp.values import JSON
 from deltamcp.work import WorkLimitError
 
+_MAX_SUMMARY_CHARS, _MAX_TEXT_CHARS = 1_000, 20_000
+"""Of a title, a summary or what is said of a tag; and of a description. Published ones stay far below."""
 _MAX_DEFINITION_VALUES = 2_000
 """The values in the definitions of one operation's arguments; a pod of Kubernetes has some 1,500."""
 _MAX_DEFINITIONS_VALUES = 2_000_000
@@ -53,8 +55,8 @@ class ApiOperation:
     def __init__(self, api: "Api", found: DocumentOperation, named: LockedName) -> None:
         self._api = api
         self.found = found
-        self.name = named.name
-        self.id = named.id
+        self.name: str = named.name
+        self.id: str = named.id
         """The category and the action, joined by a dot; the name if it has no category."""
 
     @property
@@ -86,12 +88,12 @@ class ApiOperation:
     @property
     def summary(self) -> str:
         """One line; empty if the document has none."""
-        return " ".join(clean(self.found.text("summary")).split())
+        return " ".join(clean_excerpt(self.found.text("summary"), _MAX_SUMMARY_CHARS).split())
 
     @property
     def description(self) -> str:
         """The summary and the description, or else the method and the path."""
-        summary, text = self.summary, clean(self.found.text("description")).strip()
+        summary, text = self.summary, clean_excerpt(self.found.text("description"), _MAX_TEXT_CHARS)
         if summary and not text.startswith(summary.rstrip(".")):
             text = f"{summary}\n\n{text}" if text else summary
         prefix = "(Deprecated) " if self.found.is_deprecated else ""
@@ -234,20 +236,22 @@ class Api:
             ConfigurationError: a setting cannot be used.
         """
         self.document = document
-        self.settings = settings or ApiSettings()
+        self.settings: ApiSettings = settings or ApiSettings()
         self.faults: list[ApiFault] = []
         """The parts of the document that are left out, with their places."""
-        self.left_out = 0
+        self.left_out: int = 0
         """The operations that the user does not want: deprecated, denied, or not allowed."""
-        self.hints = [(OperationPattern(text), chosen) for text, chosen in self.settings.annotations.items()]
-        self.request_schemas = Schemas(document)
-        self.response_schemas = Schemas(document, is_request=False)
-        self.schemes = read_schemes(document)
+        self.hints: list[tuple[OperationPattern, dict[str, bool]]] = [
+            (OperationPattern(text), chosen) for text, chosen in self.settings.annotations.items()
+        ]
+        self.request_schemas: Schemas = Schemas(document)
+        self.response_schemas: Schemas = Schemas(document, is_request=False)
+        self.schemes: dict[str, SecurityScheme] = read_schemes(document)
         self._locked = dict(locked or {})
         self.operations: list[ApiOperation] = [*self._make_operations()]
         share = _MAX_DEFINITIONS_VALUES // max(1, len(self.operations))
         # A power of two, so that one more operation does not change the definitions of all.
-        self.definition_values = min(_MAX_DEFINITION_VALUES, 1 << max(6, share.bit_length() - 1))
+        self.definition_values: int = min(_MAX_DEFINITION_VALUES, 1 << max(6, share.bit_length() - 1))
 
     def _make_operations(self) -> Iterator[ApiOperation]:
         found: list[DocumentOperation] = []
@@ -277,7 +281,7 @@ class Api:
 
     @property
     def title(self) -> str:
-        return clean(self.document.title)
+        return clean_excerpt(self.document.title, _MAX_SUMMARY_CHARS)
 
     @property
     def version(self) -> str:
@@ -286,14 +290,14 @@ class Api:
 
     @property
     def description(self) -> str:
-        return clean(self.document.description)
+        return clean_excerpt(self.document.description, _MAX_TEXT_CHARS)
 
     @functools.cached_property
     def category_descriptions(self) -> dict[str, str]:
         """What the document says of its tags, by category."""
         tags = self.document.content.get("tags")
         return {
-            segment(tag["name"]): clean(tag["description"]).strip()
+            segment(tag["name"]): clean_excerpt(tag["description"], _MAX_SUMMARY_CHARS)
             for tag in (tags if isinstance(tags, list) else ())
             if isinstance(tag, dict) and isinstance(tag.get("name"), str) and isinstance(tag.get("description"), str)
         }
@@ -325,7 +329,7 @@ class Api:
         if self.settings.base_url is not None:
             return self.settings.base_url
         url = server_url(choose_server(servers, choice), self.settings.variables, self.document.address)
-        if urlsplit(url).scheme not in ("http", "https"):
+        if not _host(url):
             raise ConfigurationError("The document does not say where the API is; set base_url.")
         return url
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from deltamcp.catalog.text.clean_text import clean, cut
+from deltamcp.catalog.text.clean_text import clean_excerpt
 from deltamcp.sources.openapi.body import BodyType, FieldEncoding, choose_body, is_file, read_encoding
 from deltamcp.sources.openapi.document import OpenApiDocument
 from deltamcp.sources.openapi.operations import DocumentBody, DocumentParameter, OperationFaultError
@@ -257,7 +257,7 @@ def _all_fields(document: OpenApiDocument, schema: Any, base: str) -> dict[str, 
 
 def _describe(schema: Any, description: Any) -> JSON:
     """Returns a schema with the description of the parameter, which is nearer to its use than that of the schema."""
-    text = cut(clean(description).strip(), _MAX_DESCRIPTION_CHARS) if isinstance(description, str) else ""
+    text = clean_excerpt(description, _MAX_DESCRIPTION_CHARS) if isinstance(description, str) else ""
     if not text:
         return schema
     made = schema if isinstance(schema, dict) else {} if schema is True else {"not": {}}

@@ -31,7 +31,7 @@ _ACCEPTED = "application/vnd.oai.openapi+json, application/json;q=0.9, applicati
 _FORMAT = 1
 
 Parse: TypeAlias = Callable[[bytes], JSON]
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class _Copy(Struct, frozen=True, array_like=True):
@@ -139,6 +139,8 @@ def _read_file(path: Path) -> bytes:
     try:
         if not path.is_file():
             raise missing_file_error(path)
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigurationError(f"{path} has more than {MAX_BYTES >> 20} MiB; cut it into several.")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:

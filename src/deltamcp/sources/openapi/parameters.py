@@ -179,14 +179,15 @@ class Style(NamedTuple):
 
 def read_style(name: str, place: str, parameter: Mapping[str, object]) -> Style | str:
     """Returns the style of a parameter of a document, or what is wrong with it."""
+    styles = PLACES.get(place)
+    if styles is None and place != "querystring":
+        return f"the parameter {name} is in {place!r}, which is no place of a request"
     content = parameter.get("content")
     if isinstance(content, dict) and content:
-        return Style(name, place, "", False, False, str(next(iter(content))).partition(";")[0].strip().lower())
-    if place == "querystring":
-        return f"the parameter {name} is the whole query and needs a content"
-    styles = PLACES.get(place)
+        kind = str(next(iter(content))).partition(";")[0].strip().lower()
+        return Style(name, place, "", False, False, kind or "text/plain")
     if styles is None:
-        return f"the parameter {name} is in {place!r}, which is no place of a request"
+        return f"the parameter {name} is the whole query and needs a content"
     given = parameter.get("style", styles[0])
     if given not in styles:
         return f"the parameter {name} has the style {given!r}, which the {place} does not have"

@@ -4,6 +4,7 @@ A component is converted once and shared by all operations that refer to it. Whe
 place; otherwise it is a definition of the operation's schema, so that one that contains itself needs no cut.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from deltamcp.catalog.text.clean_text import clean, cut
+from deltamcp.catalog.text.clean_text import clean_excerpt
 from deltamcp.sources.openapi.document import Found, OpenApiDocument, ReferenceFaultError
 from deltamcp.values import JSON
 
@@ -336,7 +337,20 @@ def _flag(conversion: _Conversion, value: Any, base: str, depth: int) -> Any:
 
 
 def _pattern(conversion: _Conversion, value: Any, base: str, depth: int) -> Any:
-    return value if isinstance(value, str) and value and len(value) <= _MAX_PATTERN_CHARS else UNSET
+    is_short = isinstance(value, str) and 0 < len(value) <= _MAX_PATTERN_CHARS
+    return value if is_short and _compiles(value) else UNSET
+
+
+@functools.lru_cache(maxsize=1_000)
+def _compiles(pattern: str) -> bool:
+    """Whether a pattern is one of JSON Schema; with another one, nothing of the schema around it could be checked."""
+    import jsonschema_rs  # 15 ms to import
+
+    try:
+        jsonschema_rs.Draft202012Validator({"pattern": pattern})
+    except ValueError:
+        return False
+    return True
 
 
 def _format(conversion: _Conversion, value: Any, base: str, depth: int) -> Any:
@@ -348,7 +362,7 @@ def _format(conversion: _Conversion, value: Any, base: str, depth: int) -> Any:
 
 
 def _description(conversion: _Conversion, value: Any, base: str, depth: int) -> Any:
-    return cut(clean(value).strip(), _MAX_DESCRIPTION_CHARS) or UNSET if isinstance(value, str) else UNSET
+    return clean_excerpt(value, _MAX_DESCRIPTION_CHARS) or UNSET if isinstance(value, str) else UNSET
 
 
 def _short_text(conversion: _Conversion, value: Any, base: str, depth: int) -> Any:

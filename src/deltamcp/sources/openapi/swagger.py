@@ -26,7 +26,7 @@ def modern_parameter(parameter: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a parameter that is neither of the body nor of a form."""
     schema = {key: value for key, value in parameter.items() if key not in _PARAMETER_KEYS and not key.startswith("x-")}
     kept = {key: parameter[key] for key in ("name", "in", "required", "description", "deprecated") if key in parameter}
-    style = _STYLES.get(parameter.get("collectionFormat", "csv"), {}) if parameter.get("type") == "array" else {}
+    style = _STYLES.get(str(parameter.get("collectionFormat", "csv")), {}) if parameter.get("type") == "array" else {}
     if "style" in style and parameter.get("in") in ("path", "header"):
         style = {**style, "style": _UNNAMED_STYLES[style["style"]]}
     return {**kept, **style, "schema": schema}

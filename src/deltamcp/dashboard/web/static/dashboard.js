@@ -55,7 +55,7 @@ function addCalls(page) {
   if (!fresh.length) return;
   for (const row of fresh) row.classList.add("fresh");
   if (fresh.length === rows.length) {  // more came than a page has: older ones are behind its link
-    for (const other of [...body.parentElement.tBodies].slice(1)) other.remove();
+    for (const part of document.querySelectorAll(".later")) part.remove();
     body.replaceChildren(...fresh);
     document.querySelector(".more")?.remove();
     const more = page.querySelector(".more");
@@ -85,10 +85,14 @@ async function addMore(link) {
   const reply = await fetch(link.href).catch(() => null);
   if (!reply?.ok) return;
   const page = new DOMParser().parseFromString(await reply.text(), "text/html");
-  const table = document.getElementById(link.dataset.more);
-  const rows = page.getElementById(link.dataset.more)?.tBodies[0]?.rows ?? [];
-  table.append(table.tBodies[0].cloneNode(false));
-  table.tBodies[table.tBodies.length - 1].append(...rows);
+  const table = page.getElementById(link.dataset.more);
+  if (!table) return;
+  table.removeAttribute("id");
+  table.caption?.remove();
+  const part = document.createElement("div");  // a table of its own: a longer one would be laid out anew each time
+  part.className = "later";
+  part.append(table);
+  link.closest(".more").before(part);
   const next = page.querySelector("[data-more]");
   if (!next) return link.closest(".more").remove();
   link.href = next.getAttribute("href");
