@@ -235,6 +235,8 @@ COMMANDS: list[list[list[str]]] = [
     [["validate", "operations.json", RIGHT], ["validate", "--none", RIGHT]],
     [["completion", "bash"]],
     [["install", "cursor", "--yes"], ["install", "cursor", "--yes"], ["uninstall", "cursor", "--yes"]],
+    [["add", NASTY, "--", "x"], ["add", "x", "--dry-run", "--", f"/none/{LINE_FEED}"], ["remove", LINE_FEED]],
+    [["openapi", "operations.json"], ["openapi", LINE_FEED]],
     [["new", "server", LINE_FEED], ["new", "gateway", f"folder/{LINE_FEED}"]],
 ]
 COMMANDS_OF_A_GATEWAY: list[list[str]] = [

@@ -1,8 +1,12 @@
 """Words on forms of results: once in a known conversation, each time elsewhere, and again where they may be lost."""
 
+import asyncio
 from typing import Any
 
+import pytest
+
 from deltamcp import DeltaServer, ResultPolicy
+from deltamcp.delivery.learned_shapes import LearnedShapes
 from deltamcp.values import Caller, Principal, Text
 from tests.support.changing_server import shop_items, with_value_at
 from tests.support.engine_calls import call_as
@@ -59,3 +63,25 @@ async def test_only_the_words_that_are_new_are_said():
     values["one"] = with_value_at(values["one"], 3, "stock", to=78)
     del values["one"][5]
     assert "[Changes: -k gone]" in await text_of(server, known, operation="one")
+
+
+async def test_a_call_that_is_cancelled_after_its_reply_was_made_is_no_base(monkeypatch):
+    """Its client has left, or lost the connection, so that its model read neither the result nor the words."""
+    values: dict[str, Any] = {"one": shop_items(60)}
+    server, known = server_of(values), Caller(ANN, conversation="c", connection="p")
+    learn, waiting = LearnedShapes.learn, asyncio.Event()
+
+    async def wait_for_ever(*_: Any) -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(LearnedShapes, "learn", wait_for_ever)
+    call = asyncio.create_task(text_of(server, known, operation="one"))
+    await waiting.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    monkeypatch.setattr(LearnedShapes, "learn", learn)
+    whole = await text_of(server, known, operation="one")
+    assert whole.startswith("#60 ") and "Table: " in whole
+    assert (await text_of(server, known, operation="one")).startswith("Executed now: same 60 rows")

@@ -153,7 +153,7 @@ async def test_no_call_is_lost_or_misled_no_process_is_left_and_mistakes_are_tol
             for index, client in enumerate(clients):
                 group.create_task(gateway.load(client, Random(index)))
             for number in range(edits):
-                if random.random() < 0.3:
+                if number % 3 == 2:
                     end, mistake = len(gateway.log.read_text()), configuration.write_mistake()
                     gateway.read_again()
                     await gateway.until_told(mistake, end)

@@ -1,18 +1,26 @@
 """A server elsewhere, and a gateway, as a part of a server in Python."""
 
 import asyncio
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from deltamcp import (
     CallFailedError,
+    CallNext,
     ConfigurationError,
+    Context,
     DeltaServer,
+    FunctionCall,
     Gateway,
     GatewayConfig,
+    HostAuth,
     OAuth,
+    Principal,
     ResultPolicy,
+    ToolError,
     UpstreamConfig,
     connect,
 )
@@ -23,6 +31,7 @@ from tests.support.gateway_entries import module_entry
 from tests.support.http_server import serve_http
 from tests.support.notes_server import notes_server
 
+TOKEN = "t0ken-of-the-program-0123"
 NOTES = module_entry("tests.support.notes_server")
 
 
@@ -163,8 +172,11 @@ async def test_its_server_ends_with_the_server_around_it(tmp_path):
         (lambda: connect(NOTES, on_elicitation=lambda question: {}), "has no use for on_elicitation; leave it out"),
         (lambda: connect(NOTES, deltas=True, quiet=True), "has no use for deltas, quiet; leave them out"),
         (lambda: connect(DeltaServer("other")), "mount it itself"),
-        (lambda: Gateway(GatewayConfig(upstreams=[])), r"takes a DeltaServer or connect\(...\) first, not Gateway"),
-        (lambda: "https://tools.example/mcp", "takes a DeltaServer or connect"),
+        (
+            lambda: Gateway(GatewayConfig(upstreams=[])),
+            r"takes a DeltaServer or connect\(...\) first, not Gateway\. Mount its server\.",
+        ),
+        (lambda: "https://tools.example/mcp", r"takes a DeltaServer or connect\(...\) first, not str\.$"),
     ],
 )
 async def test_what_cannot_be_mounted_is_told(mount, sentence):
@@ -212,3 +224,87 @@ async def test_a_call_that_fails_there_fails_here():
     async with connect(mounting_client(), validate=False) as client:
         with pytest.raises((CallFailedError, PeerError)):
             await client.call("notes_rows", count="many")
+
+
+async def test_a_name_that_is_taken_is_told_and_the_rest_stays(caplog):
+    server = DeltaServer("host")
+
+    @server.tool
+    def add() -> str:
+        """Add here."""
+        return "here"
+
+    server.mount(connect(NOTES))
+    async with connect(server) as client:
+        await wait_until(lambda: "cannot be offered: 'add' is registered already" in caplog.text)
+        assert [tool["name"] for tool in await client.list_tools()] == ["add"]
+        assert await client.call("add") == "here"
+
+
+async def test_what_is_hidden_stays_hidden():
+    server = mounting_client()
+    server.disable(names=["notes_clear", "note://{name}"])
+    async with connect(server) as client:
+        assert "notes_clear" not in [tool["name"] for tool in await client.list_tools()]
+        assert await client.list_resource_templates() == []
+        with pytest.raises(PeerError):
+            await client.call("notes_clear")
+
+
+async def test_its_calls_pass_the_middleware_around_it():
+    seen: list[str] = []
+
+    async def watch(call: FunctionCall, call_next: CallNext) -> Any:
+        seen.append(call.name)
+        return await call_next(call)
+
+    server = host(middleware=[watch])
+    server.mount(connect(NOTES), "notes")
+    async with connect(server) as client:
+        await client.call("notes_add", name="x", text="y")
+    assert seen == ["notes.add"]
+
+
+@pytest.mark.parametrize("disclosure", ["meta", "auto"])
+async def test_its_tools_are_operations_behind_meta_tools(disclosure):
+    server = host(disclosure=disclosure)
+    server.mount(connect(NOTES), "notes")
+    async with connect(server) as client:
+        assert await client.call("notes_add", name="x", text="y") == "2 notes"
+    async with connect(server, progressive=False) as client:
+        if disclosure == "meta":
+            reply = await client.call_tool("execute", {"operation": "notes.add", "params": {"name": "x", "text": "z"}})
+            assert reply.text == "2 notes"
+
+
+async def test_no_secret_of_it_is_shown(caplog):
+    secret = "pa55-w0rd-of-the-server"
+    crash = f"import os, sys; print(os.environ['KEY'], file=sys.stderr); raise SystemExit('no {{}} {secret}'.format(1))"
+    program = {"command": sys.executable, "args": ["-c", crash], "env": {"KEY": secret}}
+    server = host()
+    server.mount(connect(program), "notes")
+    async with connect(server) as client:
+        await wait_until(lambda: "notes: " in caplog.text)
+        with pytest.raises(PeerError) as failed:
+            await client.call("notes_add")
+    assert secret not in f"{failed.value} {caplog.text}"
+
+
+async def test_a_token_goes_to_its_server_and_is_a_secret():
+    def find_principal(scope: Mapping[str, Any]) -> Principal | None:
+        has_token = (b"authorization", f"Bearer {TOKEN}".encode()) in scope["headers"]
+        return Principal("program") if has_token else None
+
+    other = notes_server()
+
+    @other.tool
+    def leak(ctx: Context) -> str:
+        raise ToolError(f"{ctx.principal.id} has {TOKEN}")
+
+    async with serve_http(other, auth=HostAuth(find_principal)) as url:
+        server = host()
+        server.mount(connect(url, token=TOKEN), "notes")
+        async with connect(server) as client:
+            with pytest.raises(CallFailedError, match="program has") as failed:
+                await client.call("notes_leak")
+    assert TOKEN not in str(failed.value)

@@ -3,10 +3,10 @@
 import asyncio
 import importlib.util
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import pytest_asyncio
 
 from deltamcp import DeltaClient, decode_result
 from deltamcp.gateway.config import DEFAULT_RESULTS, GatewayConfig, UpstreamConfig
@@ -36,6 +36,7 @@ LIBRARIES = [
     ),
 ]
 KEY = "io.github.delta-mcp/result"
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Clients(NamedTuple):
@@ -49,16 +50,17 @@ class Clients(NamedTuple):
         return reply
 
 
-@pytest.fixture(params=LIBRARIES)
-async def clients(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Clients]:
+@pytest_asyncio.fixture(params=LIBRARIES, scope="module", loop_scope="module")
+async def clients(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clients]:
     entry = module_entry(ordinary_server.__name__, request.param)
     if request.param == "sdk-1x":
         entry = {"command": str(OLD_SDK), "args": [ordinary_server.__file__, request.param]}
     upstream = UpstreamConfig(name="ordinary", entry=entry)
     config = GatewayConfig(upstreams=[upstream], disclosure="meta", query=False, results=DEFAULT_RESULTS)
+    behind = Gateway(config, cache_folder=tmp_path_factory.mktemp("cache")).server
     async with (
         DeltaClient(entry, progressive=False, validate=False) as direct,
-        DeltaClient(Gateway(config, cache_folder=tmp_path).server, progressive=False, validate=False) as gateway,
+        DeltaClient(behind, progressive=False, validate=False) as gateway,
     ):
         found = Clients(direct, gateway)
         async with asyncio.timeout(HANG_SECONDS):

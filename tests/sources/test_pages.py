@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from deltamcp import DeltaServer, connect
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.results.pages import join_pages, main_list
+from deltamcp.results.pages import join_pages, main_list, read_service_result
 from deltamcp.sources.pages import PageArguments, next_arguments
 from deltamcp.sources.refusal_text import helpful_text
+from deltamcp.values import RawResult, ServiceResult
 from tests.support.http_peer import Heard, listening, reply
 
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
@@ -163,3 +164,28 @@ async def test_pages_of_an_operations_file_are_named_and_followed(tmp_path):
     assert 'Next page: the same call with {"page":2}' in one.text
     assert [f"row{page}" in every.text for page in (1, 2, 3)] == [True] * 3
     assert "(3 pages, all there are.)" in every.text
+
+
+_RESULTS = (
+    st.text(max_size=20) | st.lists(st.integers(), max_size=3) | st.dictionaries(st.text(max_size=3), st.integers())
+)
+_NOTES = st.lists(st.sampled_from(["(one)", "(two lines\nof it)", "(é)"]), unique=True, max_size=2)
+
+
+@given(_RESULTS, _NOTES, st.none() | st.just({"page": 2}))
+async def test_a_gateway_reads_a_result_as_it_was_before_notes_were_added(value, notes, following):
+    server = DeltaServer("notes")
+
+    @server.tool(annotations={"readOnlyHint": True})
+    async def read(page: int = 1) -> Any:
+        return ServiceResult(value, following, tuple(notes))
+
+    async with connect(server) as client:
+        raw = await client.request("tools/call", {"name": "read", "arguments": {}})
+    told = read_service_result(RawResult(json.dumps(raw).encode(), raw))
+    plain = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    if not notes and following is None:
+        assert told is None and raw["content"][0]["text"] == plain
+        return
+    assert told is not None and (told.next_arguments, [*told.notes]) == (following, notes)
+    assert "".join(block.text for block in told.value.content) == plain and not told.value.meta

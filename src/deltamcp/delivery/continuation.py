@@ -3,6 +3,7 @@
 References are arguments that name a stored result, or a part of one, instead of repeating it.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 from urllib.parse import unquote
@@ -11,7 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from deltamcp.delivery.sent_results import ToldWords
-from deltamcp.delivery.stored_results import ResultOrigin, ResultPlace, ResultRoot, StoredResults
+from deltamcp.delivery.stored_results import ResultOrigin, ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference
 from deltamcp.results.budget import DEFAULT_MAX_TOKENS
@@ -52,22 +53,24 @@ class Continuation:
 
         A result with a root is stored even if it fits, to be the base of a delta.
         """
-        source, place = reply.source, self._stored.place(caller, origin, root)
+        # Most results fit and are not stored; to find a place takes 10 µs.
+        place, source = functools.cache(lambda: self._stored.place(caller, origin, root)), reply.source
         while True:
-            part = await self._show(reply, place)
+            part = await self._show(reply, lambda: place().handle, caller)
             is_stored = root is not None or reply.names_whole or not part.is_whole
-            if not is_stored or await self._stored.put(place, _header(part, source, root), source.data):
+            if not is_stored or await self._stored.put(place(), _header(part, source, root), source.data):
                 break
-        handle = place.handle if is_stored else None
-        part = replace(part, window=self._explain(part.window, caller))
+        handle = place().handle if is_stored else None
+        if part.window.words:
+            part = replace(part, window=self._explain(part.window, caller))
         return _whole_reply(reply, part, handle) if part.is_whole else _part_reply(reply, part, handle)
 
-    async def _show(self, reply: FirstReply, place: ResultPlace) -> FirstPart:
+    async def _show(self, reply: FirstReply, handle: Callable[[], Handle | None], caller: Caller) -> FirstPart:
         try:
-            return await self._run(place.caller, lambda work: reply.show(place.handle, work))
+            return await self._run(caller, lambda work: reply.show(handle, work))
         except WorkLimitError:
             simple = reply.simplify()
-            return await self._run(place.caller, lambda work: simple.show(place.handle, work))
+            return await self._run(caller, lambda work: simple.show(handle, work))
 
     async def single_data(self, result: ToolResult, caller: Caller, keeps_structure: bool) -> ResultData | None:
         """Returns the one text or JSON value that a result consists of; None if it has more.

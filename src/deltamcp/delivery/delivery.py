@@ -193,6 +193,7 @@ def take_since_argument(
 
 _COUNTED_BYTES = 16 * 1024
 """Smaller results are not counted; their replies are made at once."""
+_UNCOUNTED: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 _BYTES_PER_ACCOUNT = 8 * 1024 * 1024
 """The results of one account beyond which its next call waits; each is there in three forms for a while."""
 _BYTES = 64 * 1024 * 1024
@@ -257,12 +258,12 @@ class HeldResults:
         self._schedule(account, queue)
         await turn
 
-    @contextlib.contextmanager
-    def hold(self, account: str, size: int) -> Iterator[None]:
+    def hold(self, account: str, size: int) -> contextlib.AbstractContextManager[None]:
         """Counts a result of this size for the account inside the `with` block."""
-        if size < _COUNTED_BYTES:
-            yield
-            return
+        return _UNCOUNTED if size < _COUNTED_BYTES else self._count(account, size)
+
+    @contextlib.contextmanager
+    def _count(self, account: str, size: int) -> Iterator[None]:
         self._bytes[account] = self._bytes.get(account, 0) + size
         self._in_all += size
         try:

@@ -35,7 +35,9 @@ def server_of_client(client: DeltaClient, prefix: str) -> DeltaServer:
             f"mount(connect(...)) has no use for {', '.join(unused)}; leave {'it' if len(unused) == 1 else 'them'} out."
             " What the server asks and tells goes to the callers of the one that it is mounted in."
         )
-    entry = _entry(client.endpoint, options.get("headers", {}))
+    token = options.get("token")
+    headers = {**({"Authorization": f"Bearer {token}"} if isinstance(token, str) else {}), **options.get("headers", {})}
+    entry = _entry(client.endpoint, headers)  # what nobody is told is taken from the entry
     name = prefix or _name(client.endpoint)
     upstream = UpstreamConfig(
         name=name,
@@ -47,6 +49,8 @@ def server_of_client(client: DeltaClient, prefix: str) -> DeltaServer:
         promise="never",
     )
     passed_on = {key: value for key, value in options.items() if key in _PASSED_ON}
+    if isinstance(token, str):
+        del passed_on["token"]
     gateway = Gateway(
         GatewayConfig(upstreams=[upstream], name=name, disclosure="full", prefix=bool(prefix)),
         cache_folder=False,

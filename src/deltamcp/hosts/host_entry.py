@@ -11,6 +11,8 @@ from typing import Any
 from deltamcp.hosts.files import find_references, normalize_entry
 
 PROGRAM = "delta-mcp"
+_MAX_FOLDERS_ABOVE = 3
+"""How far above a server's file its environment is looked for."""
 _TYPES: Mapping[str, str] = {
     "Claude Code": "stdio",
     "VS Code": "stdio",
@@ -40,10 +42,28 @@ def find_program() -> list[str]:
     uvx = shutil.which("uvx")
     if uvx and "uv" in Path(sys.prefix).parts and {"archive-v0", "environments-v2"} & set(Path(sys.prefix).parts):
         return [str(Path(uvx).absolute()), PROGRAM]  # uvx runs it from a cache, which is not there for ever
+    found = shutil.which(PROGRAM)
+    pipx = shutil.which("pipx")
+    if pipx and "pipx" in Path(sys.prefix).parts and {".cache", "cache"} & set(Path(sys.prefix).parts):
+        return [str(Path(pipx).absolute()), "run", PROGRAM]  # `pipx run` deletes what it has cached
+    if found and beside.is_file() and Path(found).resolve() == beside.resolve():
+        return [str(Path(found).absolute())]  # the link of a tool's installer, which an upgrade keeps
     if beside.is_file():
         return [str(beside)]
-    found = shutil.which(PROGRAM)
     return [str(Path(found).absolute())] if found else [sys.executable, "-m", "deltamcp"]
+
+
+def find_program_for(file: Path) -> list[str]:
+    """Returns the words that start this program with what a server in a file imports.
+
+    That is the program of the environment `.venv` beside the file, or in a folder above it; else this program.
+    """
+    folder = file.resolve().parent
+    for above in (folder, *folder.parents[:_MAX_FOLDERS_ABOVE]):
+        for program in (above / ".venv" / "bin" / PROGRAM, above / ".venv" / "Scripts" / f"{PROGRAM}.exe"):
+            if program.is_file():
+                return [str(program)]
+    return find_program()
 
 
 def make_entry(host: str, words: Sequence[str], moved: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -69,6 +69,8 @@ class ServerChoice(NamedTuple):
     without: Collection[str] = ()
     has_own_process: bool = False
     """Whether the user says that each conversation of the host starts a gateway of its own."""
+    own: Collection[str] = ()
+    """Servers that `install HOST FILE` put there, to be beside the gateway."""
 
 
 class InstallPlan(Struct, frozen=True):
@@ -207,6 +209,8 @@ class InstallPlanner:
                 (self._choice.only and name not in self._choice.only) or name in self._choice.without
             ):
                 reason = _NOT_CHOSEN
+            elif reason is None and name in self._choice.own and name not in self._choice.only:
+                reason = f"install put it there by itself; --only {name} moves it"
             if reason is None:
                 assert isinstance(raw, dict), "only objects are entries that can move"
                 movable[name] = raw

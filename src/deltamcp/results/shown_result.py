@@ -69,12 +69,16 @@ class FirstReply(Struct, frozen=True):
         reason = "The query would take too much work, so all is shown. " if self.policy.has_query else ""
         return replace(self, policy=policy, reason=self.reason + reason)
 
-    def show(self, handle: Handle | None, work: Work) -> "FirstPart":
-        """Returns the whole if it fits, else the part that does; the handle is None where the result is not stored."""
+    def show(self, find_handle: Callable[[], Handle | None], work: Work) -> "FirstPart":
+        """Returns the whole if it fits, else the part that does.
+
+        Only a reply that says the handle asks for it; it is None where the result is not stored.
+        """
         shown = self._select(work)
-        whole = None if shown.is_projected else self._whole(shown, handle, work)
+        whole = None if shown.is_projected else self._whole(shown, find_handle, work)
         if whole is not None:
             return whole
+        handle = find_handle()
         window = replace(shown, is_structured=self.admits is not None).part_window(handle, work)
         if self.admits is None or (window.value is not UNSET and self.admits(window.value)):
             return FirstPart(window, shown)
@@ -105,8 +109,9 @@ class FirstReply(Struct, frozen=True):
         sentence = page_sentence(data, rows, work)
         return f"{sentence} " if sentence else ""
 
-    def _whole(self, shown: "ShownResult", handle: Handle | None, work: Work) -> "FirstPart | None":
-        name = handle.name if self.names_whole and handle is not None else ""
+    def _whole(self, shown: "ShownResult", find_handle: Callable[[], Handle | None], work: Work) -> "FirstPart | None":
+        handle = find_handle() if self.names_whole else None
+        name = "" if handle is None else handle.name
         window = shown.whole_window(work, whole_note(name, shown.reason))
         if window is None:
             return None

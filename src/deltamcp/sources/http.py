@@ -223,6 +223,8 @@ _MAX_RETRY_SECONDS = 5
 """A longer wait is the caller's to decide on."""
 _TEXT_TYPE = re.compile(r"text/.*|.+\+(xml|yaml)|application/(xml|javascript|yaml|x-yaml|toml|x-ndjson|jsonl|sql)")
 ACCEPTED_ENCODINGS = "gzip, deflate"
+_ACCEPTED = "application/json, */*;q=0.5"
+"""Services that have XML and JSON mostly send the first of them to those who do not choose."""
 _PIECE_BYTES = 64 * 1024
 
 
@@ -352,7 +354,7 @@ class HttpService:
         if self._client is None:
             # A cookie from the response to one caller must not be sent with another caller's request.
             jar = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-            headers = {"user-agent": "delta-mcp", "accept-encoding": ACCEPTED_ENCODINGS}
+            headers = {"user-agent": "delta-mcp", "accept": _ACCEPTED, "accept-encoding": ACCEPTED_ENCODINGS}
             connect = None if self._rule is None else self._rule.connect
             self._client = quiet_client(connect, timeout=self._timeout_seconds, cookies=jar, headers=headers)
         return self._client

@@ -78,7 +78,8 @@ class FunctionOperation(Operation):
         self._return_annotation: Any = shape.return_annotation if has_return_type else Any
         given = options.get("output_schema")
         self._output_type: pydantic.TypeAdapter[Any] | dict[str, JSON] | None = None if given is True else given
-        if self._output_type is None and not by_name:
+        says_nothing = shape.return_annotation is Any and given is not True  # as of the operations of HTTP APIs
+        if self._output_type is None and not by_name and not says_nothing:
             from deltamcp.catalog.items.signature import any_return_adapter, return_adapter
 
             find_adapter = any_return_adapter if given is True else return_adapter

@@ -2,14 +2,16 @@
 
 import argparse
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from deltamcp.cli.serving.server_target import FILE_SUFFIXES, check_target, split_target
 from deltamcp.cli.terminal.elicitation import agrees
 from deltamcp.cli.terminal.file_change import confirm, name_file, print_change
 from deltamcp.cli.terminal.output import print_line, suggest
 from deltamcp.errors import ConfigurationError
+from deltamcp.hosts.host_entry import find_program_for
 from deltamcp.hosts.hosts import HOST_FILES, HostFile, Machine, host_id, installed_folder, is_project_file
 from deltamcp.hosts.install_plan import InstallPlan, InstallPlanner, ServerChoice, host_files
 from deltamcp.hosts.installation import (
@@ -22,6 +24,16 @@ from deltamcp.hosts.installation import (
     write_host_file,
 )
 from deltamcp.hosts.installed_gateway import gateway_path, read_file, servers_path
+from deltamcp.hosts.installed_server import (
+    InstalledServer,
+    InstalledServerStore,
+    choose_host_file,
+    find_keys,
+    make_own_entry,
+    name_server,
+    remove_entry,
+    write_entry,
+)
 from deltamcp.hosts.movable_servers import PermissionRule
 from deltamcp.runtime.own_files import replace_own_file
 
@@ -31,9 +43,18 @@ HOST_IDS = tuple(dict.fromkeys(host_id(host_file.host) for host_file in HOST_FIL
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.description = (
         "Moves the servers of a host's file behind the gateway, which the host starts from then on. Shows the change "
-        "and asks first; uninstall undoes it. Say it again to take in servers that were added since."
+        "and asks first; uninstall undoes it. Say it again to take in servers that were added since. With FILE it adds "
+        "an entry for that server alone, beside the gateway's."
     )
-    add_options(verb)
+    add_options(verb, "FILE", "a server of your own: FILE.py, FILE.py:NAME or an operations.json")
+    verb.add_argument("--name", help="with FILE: what the host calls it (that of the file)")
+    verb.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="with FILE: a variable that the server gets, with the value that it has here unless given; repeatable",
+    )
     verb.add_argument("--only", action="append", default=[], metavar="NAME", help="a server to move; repeatable")
     verb.add_argument("--except", action="append", default=[], dest="without", metavar="NAME", help="one that stays")
     verb.add_argument(
@@ -45,9 +66,14 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(run=run)
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Adds what `install` and `uninstall` have in common."""
+def add_options(verb: argparse.ArgumentParser, metavar: str, help_text: str) -> None:
+    """Adds what `install` and `uninstall` have in common.
+
+    Args:
+        metavar, help_text: of the word that names one server of the user's own.
+    """
     verb.add_argument("host", nargs="?", choices=HOST_IDS, metavar="HOST", help=", ".join(HOST_IDS))
+    verb.add_argument("file", nargs="?", metavar=metavar, help=help_text)
     verb.add_argument(
         "--project", action="store_true", help="in the file of this folder's project, instead of your own file"
     )
@@ -59,6 +85,13 @@ def run(args: argparse.Namespace) -> None:
     machine, store = Machine.detect(), InstallationStore()
     if args.host is None:
         raise ConfigurationError(_which_host(machine, args.project))
+    if args.file is not None:
+        _install_own(args, machine)
+        return
+    if args.name or args.env:
+        raise ConfigurationError(
+            f"--name and --env are for one server of your own; name its file: delta-mcp install {args.host} FILE.py"
+        )
     found = list(host_files(args.host, machine, args.project))
     if not found:
         raise ConfigurationError(_no_file(args.host, machine, args.project))
@@ -131,6 +164,7 @@ def _plan(
 ) -> InstallPlan:
     try:
         content = path.read_bytes()
+        choice = choice._replace(own=InstalledServerStore().names_in(path))
         return InstallPlanner(host_file, path, machine, choice).plan(content, store.load(host_file.host, path))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
@@ -245,6 +279,105 @@ def _print_end(args: argparse.Namespace, plans: Sequence[InstallPlan]) -> None:
         print_line("The project's file now names paths of this machine: do not commit it for others.")
 
 
+# One server of the user's own
+
+
+def _install_own(args: argparse.Namespace, machine: Machine) -> None:
+    if args.only or args.without or args.process_per_conversation:
+        raise ConfigurationError("--only, --except and --process-per-conversation are for the gateway; leave out FILE.")
+    text, name = split_target(args.file)
+    file = Path(text).expanduser()
+    if file.suffix not in FILE_SUFFIXES:
+        raise ConfigurationError(f"{args.file} is neither a Python file (.py) nor an operations file (.json).")
+    check_target(str(file))
+    host_file, path = choose_host_file(args.host, machine, args.project)
+    target = f"{file.resolve()}{':' * bool(name)}{name}"
+    entry = make_own_entry(
+        host_file.host, [*find_program_for(file), "serve", target], _read_variables(args.env, machine.environment)
+    )
+    store = InstalledServerStore()
+    try:
+        before = path.read_bytes() if path.exists() else None
+        server = InstalledServer(
+            host=host_file.host,
+            path=path,
+            keys=find_keys(host_file, path, before),
+            name=args.name or name_server(file),
+            file=file.resolve(),
+            project=machine.cwd if args.project else None,
+        )
+        after = write_entry(server, entry, before, is_known=server.name in store.names_in(path))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path} cannot be changed: {str(error).rstrip('.')}.") from None
+    if after == before:
+        print_line(f"Nothing to change: {host_file.host} has {server.name} as it is.")
+        return
+    print_change(path, before, after)
+    if args.dry_run or not confirm("Write this?", args.yes):
+        print_line("Nothing was written.")
+        return
+    try:
+        store.save(server)
+        write_host_file(path, after, expected=before)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{error.filename} cannot be written: {error.strerror}; nothing was changed."
+        ) from None
+    print_line(f"Written: {name_file(path)}")
+    print_line(f"Done. Restart {host_file.host} now: it may not read its file again before, or write over it.")
+    print_line(f"Try it: delta-mcp list {shlex.quote(f'{path}#{server.name}')}")
+    project = " --project" * args.project
+    print_line(f"Undo it: delta-mcp uninstall {args.host} {shlex.quote(server.name)}{project}")
+
+
+def _read_variables(texts: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """
+    Raises:
+        ConfigurationError: one of them is no variable, or has no value.
+    """
+    variables = {}
+    for text in texts:
+        name, is_given, value = text.partition("=")
+        if not name or not (is_given or name in environment):
+            raise ConfigurationError(f"--env {name} has no value here; say --env {name or 'NAME'}=VALUE.")
+        variables[name] = value if is_given else environment[name]
+    return variables
+
+
+def _uninstall_own(args: argparse.Namespace, own: Sequence[InstalledServer]) -> None:
+    named = [one for one in own if args.file == one.name] or [
+        one for one in own if Path(split_target(args.file)[0]).expanduser().resolve() == one.file
+    ]
+    if not named:
+        names = [one.name for one in own]
+        otherwise = f"install put {', '.join(names)} there" if names else "install put none there"
+        raise ConfigurationError(
+            f"{args.host} has no server {args.file!r} of your own{suggest(args.file, names, '', otherwise)}"
+        )
+    for server in named:
+        try:
+            before = server.path.read_bytes() if server.path.exists() else b""
+            after = remove_entry(server, before) if before else b""
+        except OSError as error:
+            raise ConfigurationError(f"{server.path} cannot be read: {error.strerror}.") from None
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{server.path} cannot be changed: {str(error).rstrip('.')}.") from None
+        if after == before:
+            print_line(f"{server.path} no longer has {server.name}.")
+            InstalledServerStore().delete(server)
+            continue
+        print_change(server.path, before, after)
+        if args.dry_run or not confirm("Write this?", args.yes):
+            print_line("Nothing was written.")
+            continue
+        write_host_file(server.path, after, expected=before)
+        InstalledServerStore().delete(server)
+        print_line(f"Written: {name_file(server.path)}")
+        print_line(f"Done. Restart {server.host} now.")
+
+
 class _Reversal(NamedTuple):
     installation: Installation
     content: bytes | None
@@ -256,7 +389,7 @@ def set_up_uninstall(verb: argparse.ArgumentParser) -> None:
         "Brings the servers that install moved back to the host's file, as they were written, and takes the gateway's "
         "entry away. What else was changed in the file since stays."
     )
-    add_options(verb)
+    add_options(verb, "FILE|NAME", "one server of your own, whose entry goes; the gateway stays")
     verb.set_defaults(run=run_uninstall)
 
 
@@ -264,11 +397,17 @@ def run_uninstall(args: argparse.Namespace) -> None:
     store = InstallationStore()
     here = Path.cwd()
     installations = store.list_all()
+    own = [one for one in InstalledServerStore().list_all() if one.project == (here if args.project else None)]
     if args.host is None:
-        hosts = dict.fromkeys(host_id(installation.host) for installation, _ in installations)
+        with_gateway = [installation.host for installation, _ in installations]
+        hosts = dict.fromkeys(map(host_id, (*with_gateway, *(one.host for one in own))))
         if not hosts:
             raise ConfigurationError("No host has a gateway here; delta-mcp install HOST puts one into its file.")
         raise ConfigurationError(f"Name a host: delta-mcp uninstall {' or '.join(hosts)}.")
+    own = [one for one in own if host_id(one.host) == args.host]
+    if args.file is not None:
+        _uninstall_own(args, own)
+        return
     reversals = [
         _plan_reversal(installation, original, store)
         for installation, original in installations
@@ -276,6 +415,12 @@ def run_uninstall(args: argparse.Namespace) -> None:
     ]
     if not reversals:
         place = "the files of this folder" if args.project else "your files"
+        if own:
+            names = " or ".join(shlex.quote(one.name) for one in own)
+            raise ConfigurationError(
+                f"{args.host} has no gateway there, but servers of your own: "
+                f"delta-mcp uninstall {args.host} {names}{' --project' * args.project}"
+            )
         command = f"delta-mcp install {args.host}{' --project' if args.project else ''}"
         raise ConfigurationError(f"Nothing was installed into {place} of {args.host}; {command} does that.")
     for reversal in reversals:

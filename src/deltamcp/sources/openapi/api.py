@@ -55,8 +55,8 @@ class ApiOperation:
     def __init__(self, api: "Api", found: DocumentOperation, named: LockedName) -> None:
         self._api = api
         self.found = found
-        self.name = named.name
-        self.id = named.id
+        self.name: str = named.name
+        self.id: str = named.id
         """The category and the action, joined by a dot; the name if it has no category."""
 
     @property
@@ -236,20 +236,22 @@ class Api:
             ConfigurationError: a setting cannot be used.
         """
         self.document = document
-        self.settings = settings or ApiSettings()
+        self.settings: ApiSettings = settings or ApiSettings()
         self.faults: list[ApiFault] = []
         """The parts of the document that are left out, with their places."""
-        self.left_out = 0
+        self.left_out: int = 0
         """The operations that the user does not want: deprecated, denied, or not allowed."""
-        self.hints = [(OperationPattern(text), chosen) for text, chosen in self.settings.annotations.items()]
-        self.request_schemas = Schemas(document)
-        self.response_schemas = Schemas(document, is_request=False)
-        self.schemes = read_schemes(document)
+        self.hints: list[tuple[OperationPattern, dict[str, bool]]] = [
+            (OperationPattern(text), chosen) for text, chosen in self.settings.annotations.items()
+        ]
+        self.request_schemas: Schemas = Schemas(document)
+        self.response_schemas: Schemas = Schemas(document, is_request=False)
+        self.schemes: dict[str, SecurityScheme] = read_schemes(document)
         self._locked = dict(locked or {})
         self.operations: list[ApiOperation] = [*self._make_operations()]
         share = _MAX_DEFINITIONS_VALUES // max(1, len(self.operations))
         # A power of two, so that one more operation does not change the definitions of all.
-        self.definition_values = min(_MAX_DEFINITION_VALUES, 1 << max(6, share.bit_length() - 1))
+        self.definition_values: int = min(_MAX_DEFINITION_VALUES, 1 << max(6, share.bit_length() - 1))
 
     def _make_operations(self) -> Iterator[ApiOperation]:
         found: list[DocumentOperation] = []

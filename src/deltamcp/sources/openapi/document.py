@@ -79,10 +79,10 @@ class OpenApiDocument:
             raise ConfigurationError(
                 "The document is no OpenAPI document: it must be an object with openapi or swagger."
             )
-        self.content = content
-        self.version = _read_version(content)
+        self.content: dict[str, JSON] = content
+        self.version: Version = _read_version(content)
         own = content.get("$self")  # OpenAPI 3.2, 4.1.1
-        self.address = urljoin(address, own) if isinstance(own, str) else address
+        self.address: str = urljoin(address, own) if isinstance(own, str) else address
         self._documents: dict[str, JSON] = {**(others or {}), "": content}
         if self.address:
             self._documents.setdefault(urldefrag(self.address).url, content)

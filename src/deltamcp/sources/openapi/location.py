@@ -31,7 +31,7 @@ _ACCEPTED = "application/vnd.oai.openapi+json, application/json;q=0.9, applicati
 _FORMAT = 1
 
 Parse: TypeAlias = Callable[[bytes], JSON]
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 class _Copy(Struct, frozen=True, array_like=True):

@@ -23,7 +23,7 @@ from deltamcp.values import JSON
 
 _MAX_LOGGED = 5
 T = TypeVar("T")
-logger = logging.getLogger("deltamcp")
+logger: logging.Logger = logging.getLogger("deltamcp")
 
 
 def open_api(
