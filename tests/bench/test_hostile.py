@@ -324,7 +324,7 @@ def test_groups_and_names_choose_attacks():
     planned = hostile.plan()
     everything = hostile.choose(argparse.ArgumentParser(), argparse.Namespace(only=None, group=None), planned)
     assert everything == planned
-    groups = {"http", "lite", "many", "grpc", "gateway", "stdio", "client", "dashboard"}
+    groups = {"http", "lite", "many", "grpc", "gateway", "openapi", "stdio", "client", "dashboard"}
     assert {one.group for one in everything} == groups
     parser, chosen = argparse.ArgumentParser(), argparse.Namespace(only="body", group="stdio,client")
     found = {one.name for one in hostile.choose(parser, chosen, planned)}
