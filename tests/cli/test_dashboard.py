@@ -30,7 +30,7 @@ async def running(tmp_path):
     upstream = ListingUpstream(tmp_path, "books", tools=[tool("find"), tool("wait")])
     made = gateway(tmp_path, upstream.config(), disclosure="meta")
     api = GatewayApi(made, "books.toml", 0.0)
-    made.beside.append(functools.partial(gateway_socket, lambda: api))
+    made.open_beside(functools.partial(gateway_socket, lambda: api))
     async with connect(made.server, progressive=False) as client:
         yield made, client, upstream
 

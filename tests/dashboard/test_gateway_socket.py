@@ -17,7 +17,7 @@ from tests.support.listing_upstream import gateway
 
 def with_socket(tmp_path):
     made = gateway(tmp_path, book_upstream(tmp_path).config(), disclosure="meta")
-    made.beside.append(functools.partial(gateway_socket, lambda: GatewayApi(made, "books.toml", 0.0)))
+    made.open_beside(functools.partial(gateway_socket, lambda: GatewayApi(made, "books.toml", 0.0)))
     return made
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from deltamcp import Limits
-from tests.docs.page import PAGES, Page, blocks
+from tests.docs.page import CANNOT_RUN, PAGES, Page, blocks, reason_not_to_run
 from tests.support.paths import ROOT
 
 NOT_RUN = {
@@ -16,7 +16,9 @@ NOT_RUN = {
         "a part of the difference of two files, which tests/interop/test_from_fastmcp.py compares",
     ),
     ("command-line.md", "needs a server on the network"),
+    ("gateway.md", "it needs a project that has changed"),
     ("gateway.md", "it needs a server that has changed"),
+    ("gateway.md", "it writes into the user's own file"),
     ("gateway.md", "needs a server on the network"),
     ("mcp-lite.md", "tests/docs/test_mcp_lite.py runs it, at a port of its own"),
 }
@@ -31,6 +33,14 @@ def test_a_page_does_what_it_shows(path, tmp_path):
 def test_only_these_blocks_are_not_run():
     marked = {(path.name, block.reason) for path in PAGES for block in blocks(path) if block.reason is not None}
     assert marked == NOT_RUN
+
+
+def test_every_reason_not_to_run_a_shell_command_is_that_of_one():
+    found = [block.text for path in PAGES for block in blocks(path) if block.language == "sh"]
+    lines = [line for text in found for line in text.splitlines()]
+    assert {reason for line in lines if (reason := reason_not_to_run(line))} == {*CANNOT_RUN.values()}
+    run = [line for line in lines if line.strip() and reason_not_to_run(line) is None and not line.startswith("#")]
+    assert len(run) >= 28
 
 
 def test_the_readme_is_short():

@@ -69,11 +69,11 @@ class Known:
         }
 
     async def replace_listing(self, upstream, listing, announced):
-        known, upstream.listing = upstream.listing, listing
+        known = upstream.use_listing(listing)
         try:
             await self._offer()
         except BaseException:
-            upstream.listing = known
+            upstream.use_listing(known)
             raise
 
     @contextlib.asynccontextmanager

@@ -138,15 +138,15 @@ class Ask(NamedTuple):
 class GatewayApi:
     """Answers asks about one gateway of this process. It implements `AskedGateway`."""
 
-    def __init__(self, gateway: Gateway, label: str, began: float) -> None:
+    def __init__(self, gateway: Gateway, label: str, began: float, page: str = "") -> None:
         """
         Args:
             label: Says what the gateway serves, such as the name of its configuration.
             began: When it was started, in seconds since 1970.
+            page: The address of the gateway's own pages; empty if it has none.
         """
         self.id: str = str(os.getpid())
-        self.page = ""
-        """The address of the gateway's own pages; empty if it has none."""
+        self._page = page
         self._gateway = gateway
         self._label = label
         self._began = began
@@ -176,7 +176,7 @@ class GatewayApi:
             "label": self._label,
             "folder": _folder(),
             "began": self._began,
-            "page": self.page,
+            "page": self._page,
             "disclosure": gateway.server.engine.catalog.view().surface.value,
             "servers": len(gateway.upstreams),
             "tokenizer": tokens.describe(),

@@ -102,8 +102,7 @@ class Gateway:
         self._retired: WeakSet[Upstream] = WeakSet()
         """The connections that another one replaced, as long as a call may be on its way to them."""
         self._applying = asyncio.Lock()
-        self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[None]]] = []
-        """What is open while the gateway runs, such as its dashboard; set it before the gateway starts."""
+        self._beside: list[Callable[[], contextlib.AbstractAsyncContextManager[None]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -125,6 +124,10 @@ class Gateway:
     def quarantine(self) -> Quarantine:
         """What is kept out of what those list."""
         return self._quarantine
+
+    def open_beside(self, open_: Callable[[], contextlib.AbstractAsyncContextManager[None]]) -> None:
+        """Has something open while the gateway runs, such as its dashboard; say so before it starts."""
+        self._beside.append(open_)
 
     def _make_upstream(self, config: UpstreamConfig) -> GatewayUpstream:
         """
@@ -239,7 +242,7 @@ class Gateway:
                     contextlib.nullcontext() if kept is None else kept.swept(),
                     contextlib.AsyncExitStack() as beside,
                 ):
-                    for open_ in self.beside:
+                    for open_ in self._beside:
                         await beside.enter_async_context(open_())
                     for upstream in self.upstreams.values():
                         upstream.start()

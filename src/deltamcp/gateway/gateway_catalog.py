@@ -191,12 +191,12 @@ class GatewayCatalog:
         self, upstream: GatewayUpstream, listing: UpstreamListing, announced: Collection[Kind]
     ) -> None:
         async with self._replacing:  # what cannot be offered must not be in the way of what another one lists
-            known, upstream.listing = upstream.listing, listing
+            known = upstream.use_listing(listing)
             if listing != known:
                 try:
                     await self.offer()
                 except BaseException:
-                    upstream.listing = known
+                    upstream.use_listing(known)
                     raise
             elif announced and self._config.disclosure == "full":
                 for kind in announced:  # clients see the upstream's own lists, and are told though these are the same
@@ -295,7 +295,7 @@ class GatewayCatalog:
         self._upstream_items.configure(config.has_prefix, config.results, anew=is_shown_anew)
         self._upstreams.clear()
         for upstream, own_config in upstreams:
-            upstream.config = own_config
+            upstream.configure(own_config)
             self._upstreams[upstream.name] = upstream
         vars(self).pop("_own_items", None)
 

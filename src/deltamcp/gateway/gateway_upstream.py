@@ -87,10 +87,9 @@ class GatewayUpstream:
         Raises:
             ConfigurationError: there can be no such connection.
         """
-        self.config = config
+        self._config = config
         self.connection: Upstream = connect(config, self)
-        self.listing: UpstreamListing | None = None
-        """What it lists, as far as is known."""
+        self._listing: UpstreamListing | None = None
         self.fault: str = ""
         """Why its lists could not be had when that was last tried."""
         self.is_untried: bool = True
@@ -107,6 +106,25 @@ class GatewayUpstream:
         self._seconds = 0.0
         """How long it last took to review and to offer what it lists."""
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def config(self) -> UpstreamConfig:
+        """What the configuration says of it now."""
+        return self._config
+
+    def configure(self, config: UpstreamConfig) -> None:
+        """Follows another configuration, in which it is reached in the same way."""
+        self._config = config
+
+    @property
+    def listing(self) -> UpstreamListing | None:
+        """What it lists, as far as is known."""
+        return self._listing
+
+    def use_listing(self, listing: UpstreamListing | None) -> UpstreamListing | None:
+        """Has it list this from now on, and returns what it listed before."""
+        before, self._listing = self._listing, listing
+        return before
 
     @property
     def name(self) -> str:
@@ -134,7 +152,7 @@ class GatewayUpstream:
         if cached is None:
             self._is_unseen = True
         elif cached.listing is not None:
-            self.listing, self.is_untried = cached.listing, False
+            self._listing, self.is_untried = cached.listing, False
             self.connection.remember_protocol(cached.listing.protocol)
             if cached.review is not None:
                 offer = UpstreamOffer(self.config, self.connection, cached.listing)

@@ -313,10 +313,9 @@ def _operation(
         "meta": {} if own_policy is None else _WHOLE,
     }
     call = functools.partial(_call, offer.upstream, seen, name_there, sent)
-    operation = RemoteOperation(call, tool if own_policy is None else _without_result_arguments(tool), **options)
-    operation.abandon = offer.upstream.abandon
-    operation.is_own = offer.upstream.has_logins
-    return operation
+    definition = tool if own_policy is None else _without_result_arguments(tool)
+    abandon, is_own = offer.upstream.abandon, offer.upstream.has_logins
+    return RemoteOperation(call, definition, abandon=abandon, is_own=is_own, **options)
 
 
 def _prompt(offer: UpstreamOffer, seen: SeenUris, prompt: dict[str, JSON], name: str, shown: str) -> RemotePrompt:

@@ -15,7 +15,7 @@ from deltamcp.catalog.text.clean_text import MAX_PROBLEMS
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import WRAPPER
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.values import JSON
+from deltamcp.values import JSON, Principal
 from deltamcp.work import WorkLimitError
 
 CallRemote = Callable[..., Awaitable[Any]]
@@ -41,10 +41,19 @@ class RemoteOperation(Operation):
     not set.
     """
 
-    def __init__(self, function: CallRemote, definition: dict[str, JSON], **options: Unpack[ToolOptions]) -> None:
+    def __init__(
+        self,
+        function: CallRemote,
+        definition: dict[str, JSON],
+        *,
+        abandon: Callable[[JSON, Principal], Awaitable[None]] | None = None,
+        is_own: bool = False,
+        **options: Unpack[ToolOptions],
+    ) -> None:
         """
         Args:
             definition: The tool as the other server lists it.
+            abandon: As of `Operation`, and so is `is_own`.
             options: As of any tool; those that have a place in the definition change it: `name`, `promise`.
 
         Raises:
@@ -62,12 +71,11 @@ class RemoteOperation(Operation):
         if policy != "never":
             listed["execution"] = TASK_SUPPORT.get(policy)
         super().__init__(function, _SHAPE, listed, options)
+        self.abandon, self.is_own = abandon, is_own
 
     def with_name(self, name: str, id_: str, policy: ResultPolicy | None) -> "RemoteOperation":
-        named = RemoteOperation(self.function, self._definition, **self._named_options(name, id_, policy))
-        named.abandon = self.abandon
-        named.is_own = self.is_own
-        return named
+        options = self._named_options(name, id_, policy)
+        return RemoteOperation(self.function, self._definition, abandon=self.abandon, is_own=self.is_own, **options)
 
     @property
     def shown_result(self) -> JSON:

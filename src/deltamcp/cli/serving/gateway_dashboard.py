@@ -189,16 +189,15 @@ def show_gateway(gateway: "Gateway", label: str, options: DashboardOptions | Non
     def make_api() -> "GatewayApi":
         from deltamcp.dashboard.api import GatewayApi  # imported when somebody looks
 
-        return GatewayApi(gateway, label, began)
+        return GatewayApi(gateway, label, began, "" if bound is None else bound.url)
 
-    gateway.beside.append(functools.partial(gateway_socket, make_api))
-    if options is not None:
-        bound = bind_pages(options)
+    bound = None if options is None else bind_pages(options)
+    gateway.open_beside(functools.partial(gateway_socket, make_api))
+    if options is not None and bound is not None:
 
         @contextlib.asynccontextmanager
         async def show_pages() -> AsyncIterator[None]:
             api = make_api()
-            api.page = bound.url
             await api.ask("about")  # which begins to note the calls
 
             async def find_gateways() -> "Sequence[AskedGateway]":
@@ -207,7 +206,7 @@ def show_gateway(gateway: "Gateway", label: str, options: DashboardOptions | Non
             async with serve_pages(find_gateways, options, bound):
                 yield
 
-        gateway.beside.append(show_pages)
+        gateway.open_beside(show_pages)
 
 
 def run_dashboard(options: DashboardOptions) -> None:
