@@ -454,8 +454,9 @@ class DeltaServer:
         from deltamcp.client.client import DeltaClient  # most servers mount none
 
         if not isinstance(other, DeltaClient) or server_of_client is None:
+            advice = " Mount its server." if isinstance(getattr(other, "server", None), DeltaServer) else ""
             raise ConfigurationError(
-                f'mount(other, "prefix") takes a DeltaServer or connect(...) first, not {type(other).__name__}.'
+                f'mount(other, "prefix") takes a DeltaServer or connect(...) first, not {type(other).__name__}.{advice}'
             )
         Mount(prefix)
         self.items.mount(server_of_client(other, prefix).items, "")

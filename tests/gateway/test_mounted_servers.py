@@ -172,8 +172,11 @@ async def test_its_server_ends_with_the_server_around_it(tmp_path):
         (lambda: connect(NOTES, on_elicitation=lambda question: {}), "has no use for on_elicitation; leave it out"),
         (lambda: connect(NOTES, deltas=True, quiet=True), "has no use for deltas, quiet; leave them out"),
         (lambda: connect(DeltaServer("other")), "mount it itself"),
-        (lambda: Gateway(GatewayConfig(upstreams=[])), r"takes a DeltaServer or connect\(...\) first, not Gateway"),
-        (lambda: "https://tools.example/mcp", "takes a DeltaServer or connect"),
+        (
+            lambda: Gateway(GatewayConfig(upstreams=[])),
+            r"takes a DeltaServer or connect\(...\) first, not Gateway\. Mount its server\.",
+        ),
+        (lambda: "https://tools.example/mcp", r"takes a DeltaServer or connect\(...\) first, not str\.$"),
     ],
 )
 async def test_what_cannot_be_mounted_is_told(mount, sentence):

@@ -1,6 +1,6 @@
 """What client libraries that strangers published put before the model: texts alone, within the server's budget.
 
-`make test` runs two of them, `make interop` all of the table. A program of `programs/` uses each library in its own
+`make test` runs three of them, `make interop` all of the table. A program of `programs/` uses each library in its own
 environment; the test plays the model.
 """
 

@@ -282,6 +282,10 @@ _MAX_TOOLS_AT_ONCE = 200
 _MAX_REASONS = 3
 """For how many of the tools that it leaves out the client logs why."""
 _MAX_DESCRIBED_AT_ONCE = 64
+_FIRST_DESCRIBED = 16
+"""How many definitions are asked for first; of how many further answers have depends on the size of the last."""
+_DESCRIBED_BYTES = 500_000
+"""An answer about so large is read in some 10 ms, in which nothing else happens in a process."""
 """How many requests the client sends at once to a server that describes one tool per request."""
 _MAX_ATTEMPTS = 3
 """How often the client fetches the definitions of a list that changes meanwhile."""
@@ -406,8 +410,10 @@ class ServerLists:
                 total.add(jsonrpc.encode(definitions))
                 yield [*definitions]
             return
-        for start in range(0, len(names), max_names):
-            batch = names[start : start + max_names]
+        start, count = 0, min(max_names, _FIRST_DESCRIBED)
+        while start < len(names):
+            batch = names[start : start + count]
+            start += count
             try:
                 result = await self._connector.request("tools/describe", {"names": batch})
             except PeerError as error:
@@ -417,7 +423,9 @@ class ServerLists:
                     reason = reasons.get(unknown[0]) if isinstance(reasons, dict) else None
                     raise self._unknown_tool_error(str(unknown[0]), str(reason or "")) from None
                 raise
-            total.add(jsonrpc.encode(result))
+            body = jsonrpc.encode(result)
+            total.add(body)
+            count = max(1, min(max_names, count * _DESCRIBED_BYTES // max(len(body), 1)))
             tools = result.get("tools")
             yield tools if isinstance(tools, list) else []
 

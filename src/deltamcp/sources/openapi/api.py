@@ -32,7 +32,7 @@ from deltamcp.work import WorkLimitError
 
 _MAX_SUMMARY_CHARS, _MAX_TEXT_CHARS = 1_000, 20_000
 """Of a title, a summary or what is said of a tag; and of a description. Published ones stay far below."""
-_MAX_DEFINITION_VALUES = 2_000
+_MAX_DEFINITION_VALUES = 1_600
 """The values in the definitions of one operation's arguments; a pod of Kubernetes has some 1,500."""
 _MAX_DEFINITIONS_VALUES = 2_000_000
 """The same of all operations, so that 5,000 have 400 each."""
