@@ -533,7 +533,7 @@ def test_audit_reads_what_is_behind_the_gateway_that_was_installed(home):
     assert "gone (no-such-program) was not counted." in done.out and "unset (" in done.out
     assert "Nothing needs to be done: the servers are behind the gateway." in done.out
     assert "is a meta-tool's name" not in done.out
-    assert "Nothing is counted yet." in run("stats", cwd=home, HOME=str(home)).out
+    assert "Nothing is counted yet" in run("stats", cwd=home, HOME=str(home)).out
 
     checked = run("gateway", "--check", str(gateway_file(home)), cwd=home, HOME=str(home)).out
     assert (

@@ -429,7 +429,7 @@ class _TomlReader:
 
     def _read_included(self, include: str | list[str]) -> list[ConfiguredServer]:
         servers: list[ConfiguredServer] = []
-        is_project = belongs_to_project(self._path, self._machine)  # then all is reviewed with it
+        is_project = bool(include) and belongs_to_project(self._path, self._machine)  # then all is reviewed with it
         for text in [include] if isinstance(include, str) else include:
             path = self._path.parent / Path(text).expanduser()
             try:

@@ -188,11 +188,11 @@ def belongs_to_project(path: Path, machine: Machine) -> bool:
     That is one which hosts read for a project, or one below a folder with a repository; the user's home with all that
     is kept in it is no project, even if it is a repository.
     """
-    if is_project_file(identify_host_file(path, machine)):
-        return True
     absolute = Path(os.path.normpath(path.absolute()))  # a link that leads out of a project may be changed there
     if absolute.is_relative_to(user_folder("config")):
         return False
+    if is_project_file(identify_host_file(path, machine)):
+        return True
     return any(_is_in_repository(one, machine.home) for one in {absolute, absolute.resolve()})
 
 

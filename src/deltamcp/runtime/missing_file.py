@@ -16,8 +16,9 @@ def missing_file_error(path: Path) -> ConfigurationError:
     folder = path.expanduser().parent
     if not folder.is_dir():
         return ConfigurationError(f"There is no file {path}, and no folder {folder}; is the path right?")
-    present = _names_of_kind(folder, path.suffix)
-    similar = _similar(path.name, present)
+    names = _file_names(folder)
+    present = [name for name in names if Path(name).suffix == path.suffix]
+    similar = _similar(path.name, names)
     if similar:
         return ConfigurationError(f"There is no file {path}; did you mean {_join(path, similar, 'or')}?")
     if present and len(present) <= _MAX_NAMED:
@@ -31,9 +32,9 @@ def _join(path: Path, names: list[str], word: str) -> str:
     return f" {word} ".join(str(path.with_name(name)) for name in names)
 
 
-def _names_of_kind(folder: Path, suffix: str) -> list[str]:
+def _file_names(folder: Path) -> list[str]:
     try:
-        names = [path.name for path in folder.iterdir() if path.suffix == suffix and not path.name.startswith(".")]
+        names = [path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
     except OSError:  # nobody may list the folder
         return []
     return sorted(names)[:_MAX_LISTED]

@@ -211,7 +211,15 @@ async def test_a_field_of_json_schema_with_a_media_type_is_a_file():
     heard = await sent(
         document({"multipart/form-data": {"schema": schema}}), {"file": base64.b64encode(b"\x89").decode()}
     )
-    assert await form_of(heard) == [("file", Upload("file", "application/octet-stream", b"\x89"))]
+    assert await form_of(heard) == [("file", Upload("file", "image/png", b"\x89"))]
+
+
+async def test_a_media_type_of_the_document_begins_no_other_header():
+    schema = properties(file={"type": "string", "contentMediaType": "image/png\r\nX-Admin: 1"}, note=TEXT)
+    encoding = {"note": {"contentType": "text/plain\r\n\r\nforged"}}
+    given = document({"multipart/form-data": {"schema": schema, "encoding": encoding}})
+    heard = await sent(given, {"file": "AA==", "note": "n"})
+    assert b"X-Admin" not in heard.body and b"forged" not in heard.body
 
 
 async def test_files_by_path_come_only_from_folders_that_are_allowed(tmp_path):

@@ -109,7 +109,8 @@ def run_remove(args: argparse.Namespace) -> None:
     elsewhere = next((one for one in included if one.name == args.name), None)
     names = [*(one.name for one in found.config.upstreams), *(one.name for one in found.skipped)]
     if args.name not in names:
-        raise ConfigurationError(f"There is no server {args.name!r} in {path}{suggest(args.name, names)}")
+        hint = suggest(args.name, names, otherwise=f"it has {', '.join(names) or 'none'}")
+        raise ConfigurationError(f"There is no server {args.name!r} in {path}{hint}")
     if elsewhere is not None:
         is_off = members_at(own, [args.name]).get("enabled") is False
         if is_off or (elsewhere.skip_reason or "").startswith(files.DISABLED):

@@ -14,7 +14,7 @@ from deltamcp.cli.terminal import output
 from deltamcp.dashboard.gateway_socket import RemoteGateway, find_gateways
 from deltamcp.errors import ConfigurationError, UsageError
 
-_NONE = "No gateway of yours runs here. Start one: delta-mcp gateway"
+_NONE = "No gateway of yours runs here; delta-mcp gateway starts one."
 _DEFAULT_LINES = 50
 
 

@@ -161,7 +161,8 @@ class GatewaySource(Struct, frozen=True):
         named = [*(one.name for one in found.config.upstreams), *(one.name for one in found.skipped)]
         for name in self.options.only:
             if name not in named:
-                raise ConfigurationError(f"There is no server {name!r} in {self.label}{suggest(name, named)}")
+                hint = suggest(name, named, otherwise=f"it has {', '.join(named) or 'none'}")
+                raise ConfigurationError(f"There is no server {name!r} in {self.label}{hint}")
         skipped = tuple(one for one in found.skipped if not self.options.only or one.name in self.options.only)
         return msgspec.structs.replace(found, config=self.options.apply(found.config), skipped=skipped)
 

@@ -177,7 +177,8 @@ def _check_names(names: Iterable[str], plans: Iterable[InstallPlan]) -> None:
     known |= {server.name for plan in plans for server in plan.staying}
     for name in names:
         if name not in known:
-            raise ConfigurationError(f"There is no server {name!r}{suggest(name, known)}")
+            hint = suggest(name, known, otherwise=f"there are {', '.join(sorted(known)) or 'none'}")
+            raise ConfigurationError(f"There is no server {name!r}{hint}")
 
 
 def _nothing_to_move(args: argparse.Namespace, machine: Machine) -> str:

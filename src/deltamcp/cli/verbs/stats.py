@@ -12,7 +12,7 @@ from deltamcp.gateway.ledger_figures import GATEWAY, LedgerRows, Usage
 from deltamcp.gateway.ledger_file import LedgerFile
 
 _HEADINGS = {"day": ["day"], "upstream": ["upstream"], "tool": ["upstream", "tool"]}
-_NOTHING = "Nothing is counted yet. Run delta-mcp gateway, and call a tool through it."
+_NOTHING = "Nothing is counted yet: what a host does through the gateway is; delta-mcp install HOST puts it there."
 _DRAWN_DAYS, _BAR_COLUMNS = 30, 40
 _BARS = ("█", "░", "▒")
 _ASCII_BARS = ("#", ".", "!")

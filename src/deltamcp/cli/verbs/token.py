@@ -42,7 +42,7 @@ def _append(path: Path, line: str) -> None:
             file.write(f"{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ConfigurationError(f"The token cannot be added to {path}: {reason}.") from None
+        raise ConfigurationError(f"The token cannot be added to {path}: {reason}; name another --file.") from None
 
 
 _NAME = re.compile(r"[\w.@/ -]{1,100}")

@@ -165,8 +165,10 @@ def _plan_body(
             continue
         converted = schemas.convert(field, field_base)
         if chosen.form in ("form", "multipart"):
-            is_file_field = chosen.form == "multipart" and _is_file(document, field, field_base)
-            encodings[name] = read_encoding(given.get(name) if isinstance(given, dict) else None, is_file_field)
+            file = _file_value(document, field, field_base) if chosen.form == "multipart" else None
+            is_file_field, kind = file is not None, "" if file is None else file.get("contentMediaType")
+            own = given.get(name) if isinstance(given, dict) else None
+            encodings[name] = read_encoding(own, is_file_field, kind if isinstance(kind, str) else "")
             if is_file_field:
                 converted = _file_schema(converted, reads_files)
         names[collector.add(name, "body", converted, None, is_needed and required)] = name
@@ -182,11 +184,12 @@ def _is_hidden(document: OpenApiDocument, field: Any, base: str) -> bool:
     return isinstance(value, dict) and value.get("readOnly") is True
 
 
-def _is_file(document: OpenApiDocument, field: Any, base: str) -> bool:
-    value = document.follow(field, base).value
-    if isinstance(value, dict) and value.get("type") == "array":
-        value = document.follow(value.get("items"), base).value
-    return is_file(value)
+def _file_value(document: OpenApiDocument, field: Any, base: str) -> Mapping[str, Any] | None:
+    """Returns the schema of a file, or of each of a list of files; None if the field is none."""
+    found = document.follow(field, base)
+    if isinstance(found.value, dict) and found.value.get("type") == "array":
+        found = document.follow(found.value.get("items"), found.base)
+    return found.value if is_file(found.value) else None
 
 
 def _file_schema(converted: Converted, reads_files: bool) -> Converted:

@@ -105,8 +105,12 @@ class FieldEncoding(Struct, frozen=True):
     is_file: bool = False
 
 
-def read_encoding(value: Any, is_file_field: bool) -> FieldEncoding:
-    """Returns the encoding of a field from its Encoding Object, or the default one."""
+def read_encoding(value: Any, is_file_field: bool, kind: str = "") -> FieldEncoding:
+    """Returns the encoding of a field from its Encoding Object, or the default one.
+
+    Args:
+        kind: The media type that the schema of a file has.
+    """
     given = value if isinstance(value, dict) else {}
     style, explode = given.get("style"), given.get("explode")
     has_style = "style" in given or "explode" in given or "allowReserved" in given
@@ -117,7 +121,7 @@ def read_encoding(value: Any, is_file_field: bool) -> FieldEncoding:
         name if has_style else "",
         explode if isinstance(explode, bool) else name == "form",
         given.get("allowReserved") is True,
-        first,
+        (first or kind) if (first or kind).isprintable() else "",
         is_file_field,
     )
 
