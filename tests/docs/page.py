@@ -25,6 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from tests.support.command_line import run_on_terminal
 from tests.support.fork_server import Start, run_forked
 from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.program import running_program
@@ -64,6 +65,7 @@ CANNOT_RUN: Mapping[str, str] = MappingProxyType(
 """The commands of `sh` blocks that no test can run, as expressions, with the reasons."""
 _RUNS_ON = re.compile(r"delta-mcp (serve|gateway) .*(--http|--grpc)\b")
 """A command that goes on until it is told to end."""
+_ASKS = re.compile(r"delta-mcp approve .*--yes\b")
 _PORT = re.compile(r"(?<=[\d.]:)\d{4,5}\b")
 _SERVER = """
 from deltamcp import DeltaServer
@@ -89,21 +91,27 @@ class Block(NamedTuple):
 
 
 class Page:
-    """One page, whose blocks run one after the other in one folder."""
+    """One page, whose blocks run one after the other in one folder: a clone in a home, as most readers have it.
+
+    It is a repository, so that files in it wait for approval as those of readers do (docs/gateway.md).
+    """
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.path = path
-        self._folder = folder
-        for name in ("examples", "bench"):
-            (folder / name).symlink_to(ROOT / name)
         home = folder / "home"
-        (home / ".cursor").mkdir(parents=True)
-        (home / ".cursor" / "mcp.json").write_text(_hosts_file(folder))
+        self._folder = home / "delta-mcp"
+        (self._folder / ".git").mkdir(parents=True)
+        for name in ("examples", "bench"):
+            (self._folder / name).symlink_to(ROOT / name)
+        (home / ".cursor").mkdir()
+        (home / ".cursor" / "mcp.json").write_text(_hosts_file(self._folder))
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("XDG_")},
             "HOME": str(home),
+            "XDG_STATE_HOME": str(home / ".local" / "state"),
+            "NO_COLOR": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(folder),
+            "PYTHONPATH": str(self._folder),
         }
 
     def run(self) -> None:
@@ -151,6 +159,10 @@ class Page:
 
     def _run_command(self, command: str) -> str:
         command = self._resolve(command)
+        if _ASKS.match(command):  # a person at a terminal, who presses Enter
+            words = shlex.split(command)[1:]
+            ran = run_on_terminal(*words, cwd=self._folder, typed=b"\n", **self._environment)
+            return ran.text.replace("[Y/n] ", "[Y/n]\n")  # the terminal echoed Enter before there was a question
         if command.startswith("delta-mcp ") and not _SHELL.search(command):
             ran = self._run_delta_mcp(shlex.split(command)[1:])
         else:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from deltamcp import tokens
 from deltamcp.costs.cost import METHOD, Cost, ServerListing, ToolCost, count_costs, count_gateway, count_together
 from deltamcp.gateway.config import GatewayConfig, GatewayFile, SkippedServer
+from deltamcp.gateway.trust.entry_approvals import approval_hint
 from deltamcp.hosts.files import ConfiguredServer
 from deltamcp.hosts.hosts import host_id
 from deltamcp.runtime.secrets import Secrets
@@ -283,7 +284,9 @@ def uncounted_sentences(report: AuditReport) -> list[str]:
         ),
         *(f"{server.name} ({server.runs}) was not counted. {server.problem}" for server in failed),
         *(
-            f"{entry.name} ({entry.place}) was passed over: {entry.why}." if entry.name else entry.why
+            f"{entry.name} ({entry.place}) was passed over: {entry.why}.{approval_hint(entry.name, entry.why)}"
+            if entry.name
+            else entry.why
             for entry in skipped
         ),
         *(f"{name} is not in the figures behind the gateway. {reason}" for name, reason in report.refused.items()),

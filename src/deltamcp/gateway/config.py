@@ -266,7 +266,7 @@ def read_gateway_file(
     """
     document = files.read_document(path)
     if not _is_gateway_document(path, document):
-        servers, records = _review(path, files.read_servers(path, at_least=0), entries)
+        servers, records = review_servers(path, files.read_servers(path, at_least=0), entries)
         upstreams, skipped = _make_upstreams(_unique(servers), {}, {}, path, known)
         config = GatewayConfig(upstreams=upstreams, results=DEFAULT_RESULTS)
         return GatewayFile(config, tuple(skipped), (path,), records)
@@ -302,13 +302,13 @@ def read_gateway_server(
         ConfigurationError: the file cannot be read, has no such server, or lacks a variable that it needs.
     """
     server = files.find_server(path, name)
-    servers, records = _review(path, [server], entries, f"#{name}")
+    servers, records = review_servers(path, [server], entries, f"#{name}")
     upstreams, skipped = _make_upstreams(servers, {}, {}, path, known)
     config = GatewayConfig(upstreams=upstreams, results=DEFAULT_RESULTS)
     return GatewayFile(config, tuple(skipped), (path,), records)
 
 
-def _review(
+def review_servers(
     path: Path, servers: Sequence[ConfiguredServer], entries: EntryReview | None, part: str = ""
 ) -> tuple[list[ConfiguredServer], tuple[Path, ...]]:
     """Returns the servers of a file, or of a part of it, reviewed if it is a project's, and the record of that.
@@ -365,7 +365,7 @@ class _TomlReader:
                 )
         own = {server.name for server in servers}
         listed = [*servers, *(server for server in included if server.name not in own)]
-        reviewed, records = _review(self._path, listed, self._entries)
+        reviewed, records = review_servers(self._path, listed, self._entries)
         upstreams, skipped = _make_upstreams(
             _unique(reviewed), options, defaults, self._path, self._known, self._faults
         )
@@ -437,7 +437,7 @@ class _TomlReader:
             except ConfigurationError as error:
                 self._faults.add(("include",), f"is wrong: {str(error).rstrip('.')}")
             else:
-                reviewed, records = _review(path, found, None if is_project else self._entries)
+                reviewed, records = review_servers(path, found, None if is_project else self._entries)
                 servers += reviewed
                 self._included.append(path)
                 self._records += records

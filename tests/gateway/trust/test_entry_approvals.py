@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -266,3 +267,77 @@ def test_another_address_or_credential_of_a_projects_api_waits_and_no_secret_of_
     for text in (api.replace("books.example", "thief.example"), f'{api}credentials = {{ token = "${{TOKEN}}" }}\n'):
         path.write_text(text)
         assert [*left_out(path)] == ["books"]
+
+
+def waiting_servers(project):
+    """A file of which a gateway has read one server, and that has two more since, which leave a mark if they start."""
+    path = project / ".mcp.json"
+    path.write_text(entries(a="1"))
+    assert names_read(path) == ["a"]
+    servers = json.loads(entries(a="1", b="1", c="1"))["mcpServers"]
+    for name in ("b", "c"):
+        code = f"open({str(project / f'{name}.started')!r}, 'w')"
+        servers[name] = {"command": sys.executable, "args": ["-c", code]}
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return path
+
+
+def names_read(path):
+    return [*read(path)[1]]
+
+
+def started(project):
+    return sorted(path.name for path in project.glob("*.started"))
+
+
+def test_check_names_the_command_for_what_waits(project):
+    done = run("gateway", "--check", str(waiting_servers(project)), cwd=project)
+    assert done.code == 1 and "left out" in done.out and not started(project)
+    assert "b waits for your approval. delta-mcp approve b shows it.\n" in done.out
+    assert "c waits for your approval. delta-mcp approve c shows it.\n" in done.out
+
+
+def write_toml(project):
+    path = project / "gateway.toml"
+    path.write_text('include = ".mcp.json"\n')
+    assert names_read(path) == ["a"]
+    return path
+
+
+@pytest.mark.parametrize("words", [(".mcp.json",), ("gateway.toml",), ("--project",)], ids=" ".join)
+def test_audit_starts_nothing_that_waits_and_says_so(project, words):
+    (project / ".mcp.json").write_text(entries(a="1"))
+    write_toml(project)
+    waiting_servers(project)
+    done = run("audit", *words, cwd=project, HOME=str(project.parent / "home"))
+    assert done.code == 0 and not started(project), done
+    assert "the user approves it. delta-mcp approve b shows it.\n" in done.out
+    assert "the user approves it. delta-mcp approve c shows it.\n" in done.out
+    assert re.search(r"^ a +.*\d", done.out, re.MULTILINE)
+
+
+def test_what_a_file_says_anew_after_an_audit_waits(project):
+    path = project / ".mcp.json"
+    path.write_text(entries(a="1"))
+    assert run("audit", ".mcp.json", cwd=project).code == 0
+    path.write_text(entries(a="1", b="1"))
+    assert {*left_out(path)} == {"b"}
+
+
+@pytest.mark.parametrize(
+    "words", [("list",), ("call", "a_nothing"), ("call", "a_who"), ("describe", "b_who")], ids=" ".join
+)
+def test_whoever_uses_a_gateway_at_the_command_line_is_told_what_waits(project, words):
+    path = waiting_servers(project)
+    verb, *rest = words
+    done = run(verb, "delta-mcp", "gateway", str(path), *rest, cwd=project)
+    told = "delta-mcp: the gateway leaves out b, c until you approve them: delta-mcp approve\n"
+    assert done.err.count("leaves out") == 1 and told in done.err, done
+    assert not started(project)
+
+
+def test_another_server_cannot_have_the_command_line_name_an_approval(project):
+    line = "WARNING deltamcp: x: b is left out: it waits until the user approves it. delta-mcp approve b shows it."
+    (project / "server.py").write_text(f"import sys\nprint({line!r}, file=sys.stderr, flush=True)\n")
+    done = run("list", sys.executable, "server.py", cwd=project)
+    assert done.code and "leaves out" not in done.err

@@ -17,6 +17,7 @@ from deltamcp.gateway.api_server import ApiServer
 from deltamcp.gateway.config import GatewayConfig, GatewayFile, UpstreamConfig
 from deltamcp.gateway.connections import cache_folder, make_target
 from deltamcp.gateway.trust.approvals import Approvals, load
+from deltamcp.gateway.trust.entry_approvals import approval_hint
 from deltamcp.gateway.trust.imitation import compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import approve_command, review
 from deltamcp.gateway.upstream_items import is_offered
@@ -78,6 +79,9 @@ def check(found: GatewayFile) -> bool:
         listings = [one.listing for one in checked]
         console.print()
         console.print(cost_sentence(count_gateway(found.config, listings), sum(map(_count_offered, listings))))
+    for one in found.skipped:
+        if hint := approval_hint(one.name, one.reason):
+            console.print(f"{one.name} waits for your approval.{hint}")
     for sentence in _trust_sentences(checked):
         console.print(sentence)
     return all(one.upstream_listing is not None for one in checked) and all(

@@ -31,6 +31,7 @@ from deltamcp.client.target import (
 from deltamcp.errors import ConfigurationError, ConnectionLostError, UnauthorizedError, UnreachableError
 from deltamcp.hosts import files
 from deltamcp.hosts.files import DISABLED, UNTRUSTED, ConfiguredServer
+from deltamcp.hosts.host_entry import starts_gateway
 from deltamcp.hosts.hosts import Machine
 from deltamcp.runtime.process import keep_grpc_off_stderr
 from deltamcp.values import JSON
@@ -50,6 +51,10 @@ TARGET_HELP = (
 )
 _SERVER_NAME = re.compile(r"[\w.@ -]+")
 """What the name of a server in a host's file may look like; it has no separators of paths."""
+_WAITING = re.compile(
+    r"^WARNING deltamcp: .+ is left out: .+ waits until the user approves it\. delta-mcp approve (.+) shows it\.\s*$"
+)
+"""What a gateway logs of a server that it leaves out, by `log_line` of `gateway.trust.entry_approvals`."""
 LIST_SECONDS = 60.0
 """The timeout of requests that list or describe tools."""
 
@@ -80,8 +85,22 @@ def set_up_verb(
                 raise
             said = f"{str(error).rstrip('.')}; is the address right, and does a server run there?"
             raise UnreachableError(said).with_traceback(error.__traceback__) from None
+        finally:
+            _tell_what_waits([*getattr(args, "waiting", ())])
 
     verb.set_defaults(run=run_words)
+
+
+def _tell_what_waits(servers: Sequence[str]) -> None:
+    """Tells the user which servers the gateway that was the target leaves out, as `make_client` noted them."""
+    if len(servers) == 1:
+        print_notice(
+            f"delta-mcp: the gateway leaves out {servers[0]} until you approve it: delta-mcp approve {servers[0]}"
+        )
+    elif servers:
+        print_notice(
+            f"delta-mcp: the gateway leaves out {', '.join(servers)} until you approve them: delta-mcp approve"
+        )
 
 
 def run_with_login(args: argparse.Namespace, run: Callable[[], T]) -> T:
@@ -316,8 +335,12 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: "Un
         "listen": False,
         "quiet": True,
     }
+    endpoint = _find_by_name(target) or target
     if args.debug:
         options["on_stderr"] = lambda line: print_notice(f"stderr: {line}")
+    elif _is_gateway(endpoint):
+        waiting = args.waiting = getattr(args, "waiting", {})  # a verb may connect twice
+        options["on_stderr"] = lambda line: waiting.update(dict.fromkeys(_WAITING.findall(line)))
     if args.max_bytes is not None:
         options["max_bytes"] = args.max_bytes
     options.update(verb_options)
@@ -329,7 +352,13 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: "Un
             options["auth"] = OAuth(asks_user=False)
     if args.timeout is not None:
         options["timeout"] = options["start_timeout"] = args.timeout
-    return DeltaClient(_find_by_name(target) or target, **options)
+    return DeltaClient(endpoint, **options)
+
+
+def _is_gateway(target: dict[str, JSON] | list[str]) -> bool:
+    """Whether a target is a command that starts a gateway of this library, the log of which is for this user."""
+    program = parse_target(target)
+    return isinstance(program, Program) and starts_gateway({"command": program.command[0], "args": program.command[1:]})
 
 
 def _is_grpc(target: Sequence[str]) -> bool:
@@ -413,8 +442,8 @@ def _is_address(target: Sequence[str]) -> bool:
 
 
 def find_servers(target: str) -> list[ConfiguredServer]:
-    """Returns the servers of a file of `mcpServers` or of a gateway; the one server of `FILE#NAME`, of a Python or an
-    operations file; the API of an OpenAPI document, also at an address.
+    """Returns the servers of a file of `mcpServers`; the one server of `FILE#NAME`, of a Python or an operations file;
+    the API of an OpenAPI document, also at an address.
 
     Raises:
         ConfigurationError: there is no such file or server.
@@ -431,21 +460,7 @@ def find_servers(target: str) -> list[ConfiguredServer]:
     if is_python_file(target) or files.is_operations_file(path):
         command, *words = served_command(target)
         return [ConfiguredServer(path.stem, "file", path, {"command": command, "args": words})]
-    document = files.read_document(path)
-    if path.suffix == ".toml" and isinstance(document, dict) and "mcp_servers" not in document:
-        return _gateway_servers(path)
     return files.read_servers(path)
-
-
-def _gateway_servers(path: Path) -> list[ConfiguredServer]:
-    """Returns the servers of our own TOML."""
-    from deltamcp.gateway.config import read_gateway_file  # imported late, so that other verbs start faster
-
-    found = read_gateway_file(path)
-    servers = [
-        ConfiguredServer(one.name, "gateway", path, one.entry, None, one.filled) for one in found.config.upstreams
-    ]
-    return servers + [ConfiguredServer(one.name, "gateway", path, {}, one.reason) for one in found.skipped]
 
 
 def is_api_document(word: str) -> bool:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import functools
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -29,7 +30,9 @@ from deltamcp.costs.audit import (
 )
 from deltamcp.costs.cost import Cost
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import GatewayConfig, is_gateway_file, read_gateway_file
+from deltamcp.gateway.config import GatewayConfig, is_gateway_file, read_gateway_file, review_servers
+from deltamcp.gateway.trust.approvals import Approvals
+from deltamcp.gateway.trust.entry_approvals import EntryApprovals
 from deltamcp.hosts import files
 from deltamcp.hosts.files import ConfiguredServer
 from deltamcp.hosts.host_entry import gateway_words, starts_gateway
@@ -123,7 +126,7 @@ def _servers_of_gateway(path: Path) -> list[ConfiguredServer]:
     Raises:
         ConfigurationError: the file has faults.
     """
-    found = read_gateway_file(path)
+    found = read_gateway_file(path, EntryApprovals(Approvals()))
     started = configured_gateway(ConfiguredServer("", "gateway", path, {}), found).behind
     return [*started, *(ConfiguredServer(one.name, "gateway", path, {}, one.reason) for one in found.skipped)]
 
@@ -138,9 +141,19 @@ def _read_gateway(server: ConfiguredServer, words: list[str]) -> ConfiguredGatew
 
 
 def _find_servers(config: str | None, project: bool) -> list[ConfiguredServer]:
-    if config is not None:
-        return targets.find_servers(config)
-    return files.find_servers(Path.home(), Path.cwd(), sys.platform, os.environ, trusted=project)
+    """Returns the servers of a file, or of all hosts' files; those that wait for approval are skipped."""
+    if config is None:
+        found = files.find_servers(Path.home(), Path.cwd(), sys.platform, os.environ, trusted=project)
+    else:
+        found = targets.find_servers(config)
+    entries = EntryApprovals(Approvals())
+    part = f"#{config.rpartition('#')[2]}" if config and not Path(config).expanduser().exists() else ""
+    reviewed: list[ConfiguredServer] = []
+    for path, listed in itertools.groupby(found, lambda server: server.path):
+        servers = [*listed]
+        is_read = any(server.written and server.skip_reason != files.UNTRUSTED for server in servers)
+        reviewed += review_servers(path, servers, entries, part)[0] if is_read else servers
+    return reviewed
 
 
 def _gateway_words(config: str | None) -> Sequence[str]:

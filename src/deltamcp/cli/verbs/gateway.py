@@ -37,7 +37,7 @@ from deltamcp.gateway.config import (
 )
 from deltamcp.gateway.item_names import name_address, name_command
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.entry_approvals import EntryApprovals, log_line
+from deltamcp.gateway.trust.entry_approvals import EntryApprovals, approval_hint, log_line
 from deltamcp.hosts import files
 from deltamcp.hosts.files import VariableExpander
 from deltamcp.hosts.hosts import Machine, installed_folder
@@ -379,4 +379,5 @@ def _nothing_to_start(label: str, skipped: tuple[SkippedServer, ...]) -> str:
     if not skipped:
         return f"{label} has no servers; add one to it."
     reasons = "; ".join(f"{one.name}: {one.reason}" for one in skipped)
-    return f"No server of {label} can be started: {reasons}."
+    hints = "".join(approval_hint(one.name, one.reason) for one in skipped)
+    return f"No server of {label} can be started: {reasons}.{hints}"

@@ -119,7 +119,16 @@ def _fault(record: ApprovalRecord, place: str) -> str:
 def log_line(server: SkippedServer) -> str:
     """Returns what the log says of a server that is left out: the command that approves it, too, which models are not
     told, because they may run commands."""
-    return f"{server} {approve_command(server.name)} shows it." if server.reason.endswith(_WAITS) else str(server)
+    return f"{server}{approval_hint(server.name, server.reason)}"
+
+
+def approval_hint(name: str, reason: str) -> str:
+    """Returns the sentence with the command that approves a server, after a space; empty if it does not wait for that.
+
+    Args:
+        reason: why the server is left out.
+    """
+    return f" {approve_command(name)} shows it." if reason.endswith(_WAITS) else ""
 
 
 def shown_entry(entry: Mapping[str, Any], salt: str) -> dict[str, JSON]:
