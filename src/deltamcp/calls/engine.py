@@ -47,7 +47,7 @@ from deltamcp.replicas import Replica
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.runtime.local_sessions import LocalSessions
-from deltamcp.runtime.metrics import Key
+from deltamcp.runtime.metric_values import Key
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Computations
 from deltamcp.stores.store import SharedStore, StoreError
