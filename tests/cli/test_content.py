@@ -25,6 +25,14 @@ server.tool(name="text")(lambda: "word " * 1000)
 """
 """Stands in for a server of the original Delta-MCP, which stores nothing: `compat` sends no handles."""
 
+META = """
+from deltamcp import DeltaServer, Disclosure
+
+server = DeltaServer("meta", disclosure=Disclosure("meta", query=True))
+rows = [{"id": number, "name": f"row {number}"} for number in range(1, 51)]
+server.tool(name="look", annotations={"readOnlyHint": True})(lambda: rows)
+"""
+
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory) -> Path:
@@ -140,3 +148,13 @@ def test_a_part_says_on_stderr_how_to_read_the_rest_also_into_a_pipe(original, o
     hint = "delta-mcp: this is a part; --page N or --all shows the rest.\n"
     assert call(original, "buy", *options).stderr == hint
     assert call(original, "buy", "--page", "1", *options).stderr == "", "the user asked for this part"
+
+
+@pytest.mark.parametrize("options", [[], ["--all"], ["--page", "1"]])
+def test_what_the_query_of_a_meta_tool_selects_is_printed_as_all_of_it(tmp_path, options):
+    server = tmp_path / "meta.py"
+    server.write_text(META)
+    selected = ["query", "operation=look", "fields=max_by(@, &id).id"]
+    command = [str(FORKED_PROGRAM), "call", str(FORKED_PROGRAM), "serve", str(server), *selected, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=True)
+    assert (done.stdout.strip(), done.stderr) == ("50", "")

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from deltamcp import DeltaServer
+from deltamcp.auth.static_tokens import StaticTokens, make_token
 from tests.support.command_line import PipedRun, TerminalRun, assert_one_sentence, run, run_on_terminal
 from tests.support.fake_http import Fake, serve_fake
+from tests.support.http_server import serve_http
 from tests.support.login_issuer import serve_login_issuer
 
 BROWSER = """
@@ -87,6 +90,18 @@ async def test_without_a_terminal_one_sentence_says_what_to_do(tmp_path, environ
         assert_one_sentence(done, 3)
         assert f"delta-mcp login {fake.url}" in done.err
         assert issuer.of("/register") == [] and fake.runs("buy") == 0
+
+
+async def test_a_server_that_has_only_static_tokens_is_said_to_want_one(tmp_path, environment):
+    token, line = make_token("ann")
+    (tmp_path / "tokens").write_text(line)
+    async with serve_http(DeltaServer("guarded"), auth=StaticTokens(tmp_path / "tokens")) as url:
+        done = await say("list", url, tmp_path=tmp_path, **environment)
+        assert_one_sentence(done, 3)
+        assert "give one by --token or DELTA_MCP_TOKEN" in done.err
+        typed = await type_in("list", url, typed=b"y\n", tmp_path=tmp_path, **environment)
+        assert typed.code == 3 and "Log in now?" not in typed.text
+        assert (await say("list", url, "--token", token, tmp_path=tmp_path, **environment)).code == 0
 
 
 async def test_at_a_terminal_the_login_is_offered_and_the_verb_run_afterwards(tmp_path, environment):

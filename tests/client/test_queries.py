@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp import DeltaServer, Reply, ResultPolicy, ToolError
+from deltamcp import DeltaServer, Disclosure, Reply, ResultPolicy, ToolError
 from deltamcp.client.client import DeltaClient, connect
 from deltamcp.errors import ArgumentsError, CallFailedError
 from tests.support.fake_http import ANY, Fake, FakeConnection, FakeRequest, serve_fake
@@ -133,3 +133,24 @@ async def test_a_reply_may_be_limited_and_queried(client):
     reply = await client.call_tool("rows", want=ResultPolicy(max_tokens=100), fields="[].id")
     assert isinstance(reply, Reply) and reply.is_part and reply.value == list(range(len(reply.value)))
     assert not reply.is_selection
+
+
+@pytest.mark.parametrize(("fields", "value"), [("length(@)", 2000), ("max_by(@, &id).{n: id}", {"n": 1999})])
+async def test_what_an_argument_of_a_meta_tool_selects_is_the_value_of_its_call(fields, value):
+    server = DeltaServer("x", disclosure=Disclosure("meta", query=True))
+    server.tool(name="rows", annotations={"readOnlyHint": True})(lambda: ROWS)
+    async with connect(server, progressive=False) as host:
+        assert await host.call("query", operation="rows", fields=fields) == value
+        reply = await host.call_tool("query", {"operation": "rows", "fields": fields})
+        assert reply.selects_all and (await host.fit(reply, ResultPolicy())).selects_all
+        part = await host.call_tool("query", {"operation": "rows", "fields": "[].id"}, want=ResultPolicy(max_tokens=99))
+        assert part.is_part and not part.selects_all
+
+
+async def test_what_an_author_leaves_out_is_a_part():
+    server = DeltaServer("x", results=ResultPolicy(fields="id"))
+    server.tool(name="rows")(lambda: ROWS[:9])
+    async with connect(server) as client:
+        reply = await client.call_tool("rows", want=ResultPolicy())
+        assert reply.is_part and not reply.selects_all
+        assert await client.call("rows") == ROWS[:9]

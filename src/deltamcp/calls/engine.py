@@ -47,7 +47,7 @@ from deltamcp.replicas import Replica
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.runtime.local_sessions import LocalSessions
-from deltamcp.runtime.metrics import Key
+from deltamcp.runtime.metric_values import Key
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Computations
 from deltamcp.stores.store import SharedStore, StoreError
@@ -144,7 +144,15 @@ class Engine:
         state = RequestState(Seal(state_keys, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)
         model_questions = ModelQuestions(store, info["name"], limits.input_seconds)
-        runner = FunctionRunner(hooks, state, Seal(state_keys, limits.session_idle_seconds), limits)
+        states = StateStore(store, info["name"], limits)
+        runner = FunctionRunner(
+            hooks,
+            state,
+            Seal(state_keys, limits.session_idle_seconds),
+            limits,
+            # What it returns runs functions by this same runner.
+            lambda *call: FunctionRequest(self._resources, self._prompts, states, *call),
+        )
         self._tool_calls = ToolCalls(
             runner,
             state,
@@ -177,9 +185,6 @@ class Engine:
         self._lists = Lists(self.capabilities, changes, search, computations, disclosure_observers, self._await_start)
         self._resources = Resources(self.capabilities, runner, continuation, changes, computations, cache_seconds)
         self._prompts = Prompts(self.capabilities, self._lists, runner)
-        runner.own_server = functools.partial(
-            FunctionRequest, self._resources, self._prompts, StateStore(store, info["name"], limits)
-        )
 
     @functools.cached_property
     def replica(self) -> Replica | None:

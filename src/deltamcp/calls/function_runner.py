@@ -150,11 +150,21 @@ class DependencyValues:
 class FunctionRunner:
     """Runs functions: passes them what they declare besides arguments, and runs middleware around them."""
 
-    def __init__(self, hooks: ServerHooks, state: RequestState, session_seal: Seal, limits: Limits) -> None:
-        """`session_seal` seals what clients carry from request to request."""
+    def __init__(
+        self,
+        hooks: ServerHooks,
+        state: RequestState,
+        session_seal: Seal,
+        limits: Limits,
+        ask_own_server: AskOwnServer,
+    ) -> None:
+        """
+        Args:
+            session_seal: Seals what clients carry from request to request.
+            ask_own_server: Makes what a function of one call may ask of its own server.
+        """
         self._hooks = hooks
-        self.own_server: AskOwnServer | None = None
-        """The engine sets it, as what it returns runs functions here."""
+        self._ask_own_server = ask_own_server
         self._session_seal = session_seal
         self._threads = Threads(limits.threads)
         self._closing_threads = Threads(limits.threads)
@@ -244,8 +254,8 @@ class FunctionRunner:
         if request.session is None:
             request.session = SessionContext(self._session_seal, terms.caller, terms.meta.get(SESSION_CONTEXT_KEY))
             request.shared = RequestProgress()
-        assert request.shared is not None and self.own_server is not None, "they are set before"
-        own_server = self.own_server(request, answers, deadline)
+        assert request.shared is not None, "it is set before"
+        own_server = self._ask_own_server(request, answers, deadline)
         context = Context(
             terms,
             request.channel,

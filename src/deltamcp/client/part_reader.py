@@ -116,7 +116,7 @@ class LocalResults:
                 self._handles.popitem(last=False)
         if reply.is_error:
             fitted.raw["isError"] = True
-        if not reply.is_part:
+        if not reply.is_part or reply.selects_all:
             return fitted
         meta = fitted.raw.get("_meta", {})
         marked = {**meta, META_KEY: {**meta.get(META_KEY, {}), "rest": "not stored"}}

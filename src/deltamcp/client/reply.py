@@ -136,6 +136,11 @@ class Reply:
         return not self.is_part or (self.delta_meta.get("unit") == "whole" and not self.has_cut_rows)
 
     @property
+    def selects_all(self) -> bool:
+        """Whether the query of the call selects a part of the result, and the reply shows all of that part."""
+        return self.delta_meta.get("selects") == "all" and "rest" not in self.delta_meta
+
+    @property
     def selects_nothing(self) -> bool:
         """Whether the query of the call selects nothing; the reply then has the shape of the result, and a sentence."""
         return self.delta_meta.get("selects") == "nothing"

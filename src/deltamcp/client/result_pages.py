@@ -25,14 +25,15 @@ class ResultPages:
     async def value(self, name: str, reply: Reply) -> JSON:
         """Returns the complete value of a reply to a call of the named tool; the reply if the rest cannot be read.
 
-        Of a page that the call asked for by its number, the value is the rows of this page.
+        Of a page that the call asked for by its number, the value is the rows of this page; of a query that the call's
+        arguments hold, what it selects.
 
         Raises:
             CallFailedError: the tool reported an error.
         """
         if reply.is_error:
             raise call_failed_error(name, reply)
-        if not reply.is_part:
+        if not reply.is_part or reply.selects_all:
             return reply.value
         if reply.is_page and requested_page(reply) is not None:
             return await self._page_rows(reply)

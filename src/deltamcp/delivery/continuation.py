@@ -92,7 +92,7 @@ class Continuation:
         if policy.has_query and (texts := blocks.texts_of(result)):
             reply = await self.first_reply(FirstReply(ResultData("\n".join(texts)), policy), caller, origin)
             return replace(reply, content=[*reply.content, *blocks.others_of(result)])
-        if policy.grep is not None or (policy.fields is not None and policy.fields_requested):
+        if policy.has_callers_query:
             result = add_notes(result, [_NO_TEXTS])
         if await self._run(caller, lambda work: blocks.fits(result, policy, work)):
             return result
@@ -287,6 +287,8 @@ def _part_reply(asked: FirstReply, part: FirstPart, stored: Handle | None) -> To
     meta = _window_meta(window, "")
     if part.shown.is_outlined:
         meta["selects"] = "nothing"
+    elif policy.has_callers_query and not window.is_part:
+        meta["selects"] = "all"
     if stored is None:
         meta["rest"] = "not stored"
     else:

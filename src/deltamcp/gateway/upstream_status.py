@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from deltamcp.catalog.items.remote_items import RemoteResource
 from deltamcp.context import Context
-from deltamcp.runtime.metrics import Key
+from deltamcp.runtime.metric_values import Key
 from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.upstreams.state import Phase, UpstreamState
 from deltamcp.upstreams.upstream import Upstream

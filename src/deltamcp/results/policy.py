@@ -188,6 +188,11 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
         """Whether only a part of a result is asked for."""
         return self.fields is not None or self.grep is not None
 
+    @property
+    def has_callers_query(self) -> bool:
+        """Whether the caller asks for only a part of a result."""
+        return self.grep is not None or (self.fields is not None and self.fields_requested)
+
     def may_send_changes(self, caller: Caller) -> bool:
         """Whether the server may send a result as changes or references to what the caller has."""
         if self.deltas is None:

@@ -366,7 +366,7 @@ def select(data: str | RawJSON, policy: ResolvedPolicy, work: Work) -> ShownResu
     own = data if isinstance(data, str | bytes) else bytes(memoryview(data))
     if not policy.has_query:
         return ShownResult(own, policy)
-    if not policy.fields_requested and policy.grep is None:
+    if not policy.has_callers_query:
         return _select_by_author(own, policy, work)
     found = run_query(own, policy.query, policy.rows, policy.max_tokens, work)
     reason = f"{found.sentence} " if found.sentence else ""

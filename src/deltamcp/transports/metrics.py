@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from deltamcp.calls.engine import Engine
 from deltamcp.calls.observers import ObservedCall, outcome_word
 from deltamcp.errors import ConfigurationError
-from deltamcp.runtime.metrics import BUCKETS, Histogram, Key, MetricFolder, MetricValues, Snapshot
+from deltamcp.runtime.metric_values import BUCKETS, Histogram, Key, MetricFolder, MetricValues, Snapshot
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import WHOLE_RESPONSE, HeaderList, Receive, Scope, Send
 from deltamcp.transports.http.pages import OpenPages

@@ -71,7 +71,8 @@ class RemoteOperation(Operation):
         if policy != "never":
             listed["execution"] = TASK_SUPPORT.get(policy)
         super().__init__(function, _SHAPE, listed, options)
-        self.abandon, self.is_own = abandon, is_own
+        self.abandon: Callable[[JSON, Principal], Awaitable[None]] | None = abandon
+        self.is_own: bool = is_own
 
     def with_name(self, name: str, id_: str, policy: ResultPolicy | None) -> "RemoteOperation":
         options = self._named_options(name, id_, policy)

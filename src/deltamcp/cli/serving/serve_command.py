@@ -35,7 +35,7 @@ from deltamcp.cli.serving.server_target import ServerSource
 from deltamcp.cli.terminal.output import print_error, print_notice, print_traceback
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.runtime.metrics import MetricFolder
+from deltamcp.runtime.metric_values import MetricFolder
 from deltamcp.runtime.process import dedicate_process, run_in_loop
 from deltamcp.server import DeltaServer
 

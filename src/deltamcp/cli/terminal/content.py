@@ -75,8 +75,10 @@ def _format_blocks(blocks: Sequence[JSON]) -> str:
 
 
 def shows_part(reply: Reply) -> bool:
-    """Whether a reply lacks something that was asked for; what `continue` reads in a result may be all of that."""
+    """Whether a reply lacks something asked for; what a query selects, or `continue` reads, may be all of that."""
     told = reply.delta_meta
+    if reply.selects_all:
+        return False
     reads_on = (
         reply.call is not None and reply.handle is not None and reply.call.arguments.get("handle") == reply.handle
     )

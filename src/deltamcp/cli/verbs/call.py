@@ -147,7 +147,7 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
 
 async def _read_whole(client: DeltaClient, args: argparse.Namespace, reply: Reply) -> _CallResult:
     """Reads all of a result; says on stderr why the rest of it cannot be read."""
-    if (args.fields or args.grep) and "rest" not in reply.delta_meta:
+    if reply.selects_all or ((args.fields or args.grep) and "rest" not in reply.delta_meta):
         return _CallResult(reply, reply.value)
     try:
         return _CallResult(reply, await client.whole(reply))

@@ -78,10 +78,11 @@ def offer(args: argparse.Namespace, needed: LoginRequiredError) -> None:
     """Asks the user at the terminal whether to log in, and does so.
 
     Raises:
-        UnauthorizedError: there is no terminal, or the user does not want to.
+        UnauthorizedError: there is no terminal, the user does not want to, or the server does not say where to log in.
     """
-    url, scopes = needed.server_url, read_bearer_challenge(needed.challenge).scopes
-    if not sys.stdin.isatty() or not sys.stderr.isatty():
+    challenge = read_bearer_challenge(needed.challenge)
+    url, scopes = needed.server_url, challenge.scopes
+    if challenge.resource_metadata is None or not sys.stdin.isatty() or not sys.stderr.isatty():
         raise say_how(needed)
     print_notice(f"{needed} {LoginPage(url, scopes=scopes).notice}".rstrip())
     if not agrees("Log in now?"):
@@ -92,8 +93,15 @@ def offer(args: argparse.Namespace, needed: LoginRequiredError) -> None:
 
 def say_how(needed: LoginRequiredError) -> UnauthorizedError:
     """Returns the error of a command that opens no page, with the command that logs in."""
-    scopes = read_bearer_challenge(needed.challenge).scopes[:_MAX_NAMED_SCOPES]
+    challenge = read_bearer_challenge(needed.challenge)
+    scopes = challenge.scopes[:_MAX_NAMED_SCOPES]
     command = shlex.join(["delta-mcp", "login", needed.server_url, *(f"--scope={scope}" for scope in scopes)])
+    if challenge.resource_metadata is None:  # servers up to MCP 2025-03-26 may have a login, and cannot say so
+        return UnauthorizedError(
+            f"The server at {needed.server_url} wants a token, and does not say where to log in: give one by --token "
+            f"or DELTA_MCP_TOKEN (or try {command}).",
+            needed.challenge,
+        )
     return UnauthorizedError(f"{needed} Do that with: {command} (or give --token)", needed.challenge)
 
 

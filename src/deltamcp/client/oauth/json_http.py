@@ -117,7 +117,7 @@ class JsonHttp:
             target = _join_url(url, response.headers.get(b"location", b"").decode("latin-1"))
             if unsafe_reason(target, self._server_url) is None and origin(target) == origin(url):
                 return JsonReply(response.status, {}), target
-        return JsonReply(response.status, _read_object(response.body)), None
+        return JsonReply(response.status, read_object(response.body)), None
 
 
 def _join_url(url: str, location: str) -> str:
@@ -128,7 +128,8 @@ def _join_url(url: str, location: str) -> str:
         return ""
 
 
-def _read_object(body: bytes) -> dict[str, Any]:
+def read_object(body: bytes) -> dict[str, Any]:
+    """Returns the JSON object that a body is; an empty one if it is none."""
     try:
         value = msgspec.json.decode(body)
     except (ValueError, RecursionError):

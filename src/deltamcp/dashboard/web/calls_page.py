@@ -139,31 +139,11 @@ def call_row(call: Any) -> Html:
 def _pending(look: Look, pending: Any) -> Html:
     now = time.time()
     running = [
-        element(
-            "tr",
-            element("th", f"{one['server']} {one['name']}", scope="row"),
-            cell("runs", label="State"),
-            cell(duration(now - one["since"]), label="For", is_number=True),
-            cell(
-                button(look, "calls/cancel", "Cancel", label=f"Cancel {one['name']}", id=one["id"]),
-                label="",
-                is_number=True,
-            ),
-        )
+        _running_row(look, f"{one['server']} {one['name']}", one["name"], "runs", now - one["since"], one["id"])
         for one in pending["calls"]
     ]
     running += [
-        element(
-            "tr",
-            element("th", one["tool"], scope="row"),
-            cell(_promise_text(one), label="State"),
-            cell(duration(now - one["since"]), label="For", is_number=True),
-            cell(
-                button(look, "calls/cancel", "Cancel", label=f"Cancel {one['tool']}", id=one["id"]),
-                label="",
-                is_number=True,
-            ),
-        )
+        _running_row(look, one["tool"], one["tool"], _promise_text(one), now - one["since"], one["id"])
         for one in pending["promises"]
     ]
     stored = [
@@ -192,6 +172,16 @@ def _pending(look: Look, pending: Any) -> Html:
         else None,
         id="pending",
         data_live=True,
+    )
+
+
+def _running_row(look: Look, title: str, name: str, state: str, seconds: float, id_: str) -> Html:
+    return element(
+        "tr",
+        element("th", title, scope="row"),
+        cell(state, label="State"),
+        cell(duration(seconds), label="For", is_number=True),
+        cell(button(look, "calls/cancel", "Cancel", label=f"Cancel {name}", id=id_), label="", is_number=True),
     )
 
 

@@ -4,14 +4,13 @@ import asyncio
 import base64
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-import msgspec
 from msgspec import Struct
 
 from deltamcp.auth.safe_url import Address, is_safe_origin
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool
+from deltamcp.client.oauth.json_http import read_object
 from deltamcp.errors import ConfigurationError, UpstreamError
 from deltamcp.sources.address_rule import AddressRule
 from deltamcp.sources.http import fill_variables
@@ -121,7 +120,7 @@ class ClientTokens:
             raise UpstreamError(f"{self._label} cannot be reached: {error}.", retryable=True) from None
         finally:
             pool.close()
-        return response.status, _read_object(response.body)
+        return response.status, read_object(response.body)
 
     async def _check(self, addresses: Sequence[Address]) -> None:
         self._rule.check(urlsplit(self._url).hostname or "", addresses)
@@ -130,11 +129,3 @@ class ClientTokens:
     def _label(self) -> str:
         parts = urlsplit(self._url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path[:200]}"
-
-
-def _read_object(body: bytes) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(body)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

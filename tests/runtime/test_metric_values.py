@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.runtime.metrics import BUCKETS, Histogram, MetricFolder, MetricValues, Snapshot, total
+from deltamcp.runtime.metric_values import BUCKETS, Histogram, MetricFolder, MetricValues, Snapshot, total
 
 
 def snapshot(count: float, seconds: float, gauge: float) -> Snapshot:
