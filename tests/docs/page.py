@@ -161,8 +161,8 @@ class Page:
         command = self._resolve(command)
         if _ASKS.match(command):  # a person at a terminal, who presses Enter
             words = shlex.split(command)[1:]
-            ran = run_on_terminal(*words, cwd=self._folder, typed=b"\n", **self._environment)
-            return ran.text.replace("[Y/n] ", "[Y/n]\n")  # the terminal echoed Enter before there was a question
+            shown = run_on_terminal(*words, cwd=self._folder, typed=b"\n", **self._environment).text
+            return shown.replace("[Y/n] ", "[Y/n]\n")  # the terminal echoed Enter before there was a question
         if command.startswith("delta-mcp ") and not _SHELL.search(command):
             ran = self._run_delta_mcp(shlex.split(command)[1:])
         else:
