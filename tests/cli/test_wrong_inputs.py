@@ -191,7 +191,7 @@ def test_a_host_that_starts_a_server_is_told_nothing(place):
         ("call shelf.py lend_book title=Dune", "Calling lend_book of shelf.py"),
         ("read shelf.py book://dune", "Waiting for shelf.py"),
         ("prompt shelf.py praise title=Dune", "Waiting for shelf.py"),
-        ("bench --rounds 1 shelf.py", "Measuring shelf.py: start 1 of 3"),
+        ("bench --rounds 1 shelf.py", "Measuring shelf.py"),
         ("audit mcp.json", "Waiting for books, notes"),
         ("gateway --check mcp.json", "Waiting for books, notes"),
         ("list http://user:s3cret-word@127.0.0.1:1/mcp", "Waiting for 127.0.0.1:1"),

@@ -42,6 +42,7 @@ def brief(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
         yield server
 
 
+@pytest.mark.diagonal("era", "framing")
 @both_eras
 @pytest.mark.parametrize("framing", ["length", "chunks"])
 async def test_100_mb_are_refused_at_the_limit_and_not_kept(brief: FaultServer, era: HttpEra, framing: str) -> None:
