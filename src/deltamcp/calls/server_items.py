@@ -9,12 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from deltamcp.calls.middleware import Origin, ServerHooks, mount_chain
-from deltamcp.catalog.catalog import Catalog, Mount
+from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.items.operation import Operation, is_dotted_path
 from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.registration import registration
 from deltamcp.catalog.items.resource import Resource
+from deltamcp.catalog.mount import Mount
 from deltamcp.catalog.visibility import Rules, Visibility, VisibilityRule, is_shown
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy

@@ -5,16 +5,17 @@ import functools
 import types
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from deltamcp.catalog.directory import NO_NOTICES, ServerNotices
 from deltamcp.catalog.disclosure import Disclosure, uri_scheme
-from deltamcp.catalog.items.operation import Operation, is_dotted_path, is_id_segment
+from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.registration import source_line
-from deltamcp.catalog.items.resource import Resource, split_scheme
+from deltamcp.catalog.items.resource import Resource
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool, offered_meta_tools
+from deltamcp.catalog.mount import Mount
 from deltamcp.catalog.view import SharedItems, View, WithheldOperations
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy, resolve_policy
@@ -38,7 +39,7 @@ class _MountedCatalog(NamedTuple):
     """The catalog of a mounted server, and how what it finds is placed here."""
 
     catalog: "Catalog"
-    mount: "Mount"
+    mount: Mount
     place: Callable[[Resource], Resource]
 
 
@@ -133,7 +134,7 @@ class Catalog:
         self.find_mentioned, self.find_unlisted = find_mentioned, find_unlisted
         self.notices, self.await_start = notices, await_start
 
-    def add_mounted(self, catalog: "Catalog", mount: "Mount", place: Callable[[Resource], Resource]) -> None:
+    def add_mounted(self, catalog: "Catalog", mount: Mount, place: Callable[[Resource], Resource]) -> None:
         """Asks the catalog of a mounted server about what servers behind that one have beside their items.
 
         Args:
@@ -496,61 +497,3 @@ def _ancestor_categories(id_: str) -> list[str]:
     """Returns the categories that contain an id, outermost first."""
     parts = id_.split(".")
     return [".".join(parts[:length]) for length in range(1, len(parts))]
-
-
-class Mount:
-    """Adds a prefix to names, ids and URIs; an empty prefix leaves them as they are."""
-
-    def __init__(self, prefix: str) -> None:
-        """
-        Raises:
-            ConfigurationError: the prefix cannot be a part of an id.
-        """
-        if not isinstance(prefix, str) or (prefix and not (prefix.isascii() and is_id_segment(prefix))):
-            raise ConfigurationError(f"The prefix {prefix!r} must be up to 64 letters a to z, digits, '_' or '-'.")
-        self._prefix = prefix
-
-    def name(self, kind: Kind, name: str) -> str:
-        """Returns the name of a tool or a prompt, or the URI of a resource or a template."""
-        if kind in (Kind.RESOURCES, Kind.TEMPLATES):
-            return self.uri(name)
-        return f"{self._prefix}_{name}" if self._prefix else name
-
-    def uri(self, uri: str) -> str:
-        """Returns a URI with the prefix as the first segment after the scheme, which may have a meaning of its own."""
-        if not self._prefix:
-            return uri
-        scheme, rest = split_scheme(uri)
-        return f"{scheme}{self._prefix}/{rest}"
-
-    def inner_uri(self, uri: str) -> str | None:
-        """Returns the URI that the mounted server has for one of here; None if it has none."""
-        if not self._prefix:
-            return uri
-        scheme, rest = split_scheme(uri)
-        return scheme + rest.removeprefix(f"{self._prefix}/") if rest.startswith(f"{self._prefix}/") else None
-
-    def inner_name(self, name: str) -> str | None:
-        """Returns the name or id that the mounted server has for one of here; None if it has none."""
-        if not self._prefix:
-            return name
-        ends = tuple(f"{self._prefix}{end}" for end in "_./")
-        return name[len(self._prefix) + 1 :] if name.startswith(ends) else None
-
-    def category(self, category: str) -> str:
-        """Returns where a category of the mounted server is here."""
-        return f"{self._prefix}.{category}" if self._prefix else category
-
-    def item(self, item: T, policy: ResultPolicy | None) -> T:
-        """Returns the item with its name in the other server; `policy` is the mounted server's result policy."""
-        mounted: Operation | Resource | Prompt
-        if isinstance(item, Operation):
-            name = self.name(Kind.TOOLS, item.name)
-            id_ = f"{self._prefix}.{item.id}" if self._prefix else item.id
-            # Only a tool without a category may have a name that is no path; then it has no category here either.
-            mounted = item.with_name(name, id_ if is_dotted_path(id_) else name, policy)
-        elif isinstance(item, Prompt):
-            mounted = item.with_name(self.name(Kind.PROMPTS, item.name))
-        else:
-            mounted = item.with_uri(self.uri(item.uri))
-        return cast("T", mounted)

@@ -60,26 +60,25 @@ async def read_pages(
         except ToolError as error:
             problem = f"(Page {len(pages) + 1} could not be read: {error})"
             break
-        told = read_service_result(value) or ServiceResult(value)
-        page = _json(told.value)
+        answer = read_service_result(value) or ServiceResult(value)
+        page = _json(answer.value)
         if page is UNSET:
             problem = f"(Page {len(pages) + 1} is no JSON.)"
             break
         pages.append(page)
         size += _size(page)
-        following = told.next_arguments
-        own_notes += (note for note in told.notes if note not in own_notes)
+        following = answer.next_arguments
+        own_notes += (note for note in answer.notes if note not in own_notes)
     if following in asked and not problem:
         following = None
-    notes = [] if len(pages) < 2 else [f"({len(pages)} pages{', all there are' if following is None else ''}.)"]
+    notes = [*own_notes, problem] if problem else own_notes
+    lines = [] if len(pages) < 2 else [f"({len(pages)} pages{', all there are' if following is None else ''}.)"]
     changed = {} if following is None else changed_arguments(arguments, following)
     if changed:
-        notes.append(next_page_note(changed, may_follow))
-    notes = [*own_notes, *([problem] if problem else []), *(["\n".join(notes)] if notes else [])]
-    page_note = notes[-1] if len(notes) > len(own_notes) + bool(problem) else ""
-    told_notes = notes[:-1] if page_note else notes
+        lines.append(next_page_note(changed, may_follow))
+    page_note = "\n".join(lines)
     value = join_pages(pages) if len(pages) > 1 else first.value
-    return ReadPages(value, notes, result_meta(told_notes, following, page_note))
+    return ReadPages(value, [*notes, *([page_note] if page_note else [])], result_meta(notes, following, page_note))
 
 
 def _json(value: Any) -> Any:

@@ -4,6 +4,7 @@ A text may be a secret by its place (`env`, `headers`), by the name of its key, 
 or because it is the rest of an address. Arguments may be command lines for a shell, in any quoting, and those again.
 """
 
+import contextlib
 import difflib
 import itertools
 import json
@@ -47,6 +48,21 @@ _PATH_KEY = re.compile(r"(?<=/)(?=[^/]*[0-9])[\w-]{16,}(?=/|$)")
 """A part of an address's path that is a key rather than a name."""
 _MAX_SHELLS = 4
 """How many shells may be in each other; what a further one is told is masked as a whole."""
+
+
+@contextlib.contextmanager
+def file_faults(path: Path) -> Iterator[None]:
+    """Names a file in what is wrong with it: that it cannot be read, or not be changed.
+
+    Raises:
+        ConfigurationError: the block raised `OSError` or `ConfigurationError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path} cannot be changed: {str(error).rstrip('.')}.") from None
 
 
 def mask_secrets(path: Path, content: bytes) -> str:

@@ -3,13 +3,12 @@
 import argparse
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.cli.terminal import targets
-from deltamcp.cli.terminal.file_change import confirm, name_file, print_change
+from deltamcp.cli.terminal.file_change import confirm, file_faults, name_file, print_change
 from deltamcp.cli.terminal.output import print_line, suggest
 from deltamcp.client.target import is_python_file
 from deltamcp.errors import ConfigurationError
@@ -88,7 +87,8 @@ def run(args: argparse.Namespace, verb: argparse.ArgumentParser) -> None:
     before = _read(path)
     if before is not None:
         _check_name(name, read_gateway_file(path))
-    after = _edit(path, lambda: add_server(path, before or b"", name, entry))
+    with file_faults(path):
+        after = add_server(path, before or b"", name, entry)
     _print_hints(entry)
     if _write(path, before, after, args):
         if belongs_to_project(path, Machine.detect()):
@@ -115,10 +115,12 @@ def run_remove(args: argparse.Namespace) -> None:
         is_off = members_at(own, [args.name]).get("enabled") is False
         if is_off or (elsewhere.skip_reason or "").startswith(files.DISABLED):
             raise ConfigurationError(f"{args.name} is switched off already, in {path if is_off else elsewhere.path}.")
-        after = _edit(path, lambda: switch_off_server(before, args.name))
+        with file_faults(path):
+            after = switch_off_server(before, args.name)
         print_line(f"{args.name} is in {elsewhere.path}, and stays there, switched off for this gateway.")
     elif args.name in own:
-        after = _edit(path, lambda: remove_server(path, before, args.name))
+        with file_faults(path):
+            after = remove_server(path, before, args.name)
     else:
         raise ConfigurationError(f"{args.name} is there because two files have a server of one name; rename it there.")
     if _write(path, before, after, args):
@@ -201,10 +203,8 @@ def _read(path: Path) -> bytes | None:
     Raises:
         ConfigurationError: it cannot be read.
     """
-    try:
+    with file_faults(path):
         return path.read_bytes() if path.exists() else None
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def _check_name(name: str, found: GatewayFile) -> None:
@@ -218,13 +218,6 @@ def _check_name(name: str, found: GatewayFile) -> None:
             f"There is a server {name!r} already, in {path}; take another name, or "
             f"delta-mcp remove {shlex.quote(name)} first."
         )
-
-
-def _edit(path: Path, edit: Callable[[], bytes]) -> bytes:
-    try:
-        return edit()
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path} cannot be changed: {str(error).rstrip('.')}.") from None
 
 
 def _write(path: Path, before: bytes | None, after: bytes, args: argparse.Namespace) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from deltamcp.cli.serving.server_target import FILE_SUFFIXES, check_target, split_target
 from deltamcp.cli.terminal.elicitation import agrees
-from deltamcp.cli.terminal.file_change import confirm, name_file, print_change
+from deltamcp.cli.terminal.file_change import confirm, file_faults, name_file, print_change
 from deltamcp.cli.terminal.output import print_line, suggest
 from deltamcp.errors import ConfigurationError
 from deltamcp.hosts.host_entry import find_program_for
@@ -162,14 +162,10 @@ def _other_place(is_project: bool) -> str:
 def _plan(
     host_file: HostFile, path: Path, machine: Machine, choice: ServerChoice, store: InstallationStore
 ) -> InstallPlan:
-    try:
+    with file_faults(path):
         content = path.read_bytes()
         choice = choice._replace(own=InstalledServerStore().names_in(path))
         return InstallPlanner(host_file, path, machine, choice).plan(content, store.load(host_file.host, path))
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path} cannot be changed: {str(error).rstrip('.')}.") from None
 
 
 def _check_names(names: Iterable[str], plans: Iterable[InstallPlan]) -> None:
@@ -297,7 +293,7 @@ def _install_own(args: argparse.Namespace, machine: Machine) -> None:
         host_file.host, [*find_program_for(file), "serve", target], _read_variables(args.env, machine.environment)
     )
     store = InstalledServerStore()
-    try:
+    with file_faults(path):
         before = path.read_bytes() if path.exists() else None
         server = InstalledServer(
             host=host_file.host,
@@ -308,10 +304,6 @@ def _install_own(args: argparse.Namespace, machine: Machine) -> None:
             project=machine.cwd if args.project else None,
         )
         after = write_entry(server, entry, before, is_known=server.name in store.names_in(path))
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path} cannot be changed: {str(error).rstrip('.')}.") from None
     if after == before:
         print_line(f"Nothing to change: {host_file.host} has {server.name} as it is.")
         return
@@ -358,13 +350,9 @@ def _uninstall_own(args: argparse.Namespace, own: Sequence[InstalledServer]) -> 
             f"{args.host} has no server {args.file!r} of your own{suggest(args.file, names, '', otherwise)}"
         )
     for server in named:
-        try:
+        with file_faults(server.path):
             before = server.path.read_bytes() if server.path.exists() else b""
             after = remove_entry(server, before) if before else b""
-        except OSError as error:
-            raise ConfigurationError(f"{server.path} cannot be read: {error.strerror}.") from None
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{server.path} cannot be changed: {str(error).rstrip('.')}.") from None
         if after == before:
             print_line(f"{server.path} no longer has {server.name}.")
             InstalledServerStore().delete(server)
