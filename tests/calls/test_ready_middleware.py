@@ -279,7 +279,7 @@ async def test_the_log_says_what_came_of_a_call_and_no_secret(caplog):
             assert first_text(await peer.result_of("log_in", password="hunter2")) == "welcome"
             await peer.refusal_of("log_in", password="wrong")
             await peer.ask("tools/call", name="ask", arguments={})
-    lines = [record.getMessage().partition(" after ")[0] for record in caplog.records]
+    lines = [one.getMessage().partition(" after ")[0] for one in caplog.records if one.name == logger.name]
     assert lines[:2] == ["log_in for local: done", "log_in for local: failed with ToolError"]
     assert "hunter2" not in caplog.text and "wrong" not in caplog.text
 

@@ -179,7 +179,7 @@ async def test_no_channel_shows_a_secret(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, redact_results: bool
 ) -> None:
     caplog.set_level(logging.DEBUG, "deltamcp")
-    logging.getLogger("deltamcp.calls").setLevel(logging.INFO)
+    caplog.set_level(logging.INFO, "deltamcp.calls")
     gateway = local_gateway(tmp_path, redact_results=redact_results)
     async with raw_client(gateway.server) as client:
         introduced = await client.handshake(elicitation={})
