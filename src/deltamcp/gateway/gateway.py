@@ -266,7 +266,7 @@ class Gateway:
         for config in self._config.upstreams:
             names.add(f"deltamcp.client.links.{_link_module(config)}")
             if is_api(config.entry):
-                names |= {"deltamcp.sources.openapi.operation_maker", "httpx2"}
+                names |= {"deltamcp.sources.openapi.service", "httpx2"}
         if can_queue_promises() and any(config.promise != "never" for config in self._config.upstreams):
             names |= QUEUE_MODULES
         return names
