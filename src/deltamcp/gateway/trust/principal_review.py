@@ -34,7 +34,7 @@ from deltamcp.gateway.trust.review import (
 from deltamcp.runtime.seal import Seal
 from deltamcp.stores.store import SharedStore
 from deltamcp.upstreams.listing import UpstreamListing
-from deltamcp.upstreams.sealed_logins import KEEP_SECONDS
+from deltamcp.upstreams.login_upstream import KEEP_SECONDS
 from deltamcp.values import JSON, Principal
 
 logger: logging.Logger = logging.getLogger("deltamcp")
