@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.approvals import Approvals, load
-from deltamcp.gateway.trust.definition_hash import Variance, definition_form, definition_hash
+from deltamcp.gateway.trust.definition import Variance, definition_form, definition_hash
 from deltamcp.gateway.trust.review import (
     KINDS,
     ApprovalRecord,
