@@ -26,7 +26,7 @@ from deltamcp.catalog.operations_file import (
 from deltamcp.catalog.operations_file_reader import read_with_faults
 from deltamcp.catalog.schema.arguments import DeclaredArguments
 from deltamcp.catalog.text.clean_text import clean
-from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.client.links.process import ProcessGuard
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from deltamcp.cli.terminal import written_page
 from deltamcp.dashboard.web.home_page import token_figures
-from deltamcp.dashboard.web.markup import Html, element, join
+from deltamcp.dashboard.web.layout import Html, element, join
 from deltamcp.gateway import ledger_figures
 from deltamcp.gateway.ledger_figures import GATEWAY, LedgerRows, Usage
 

@@ -4,7 +4,7 @@ import html
 from pathlib import Path
 
 from deltamcp.cli.terminal import output
-from deltamcp.dashboard.web.static_files import read_static
+from deltamcp.dashboard.web.layout import read_static
 from deltamcp.errors import ConfigurationError
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"

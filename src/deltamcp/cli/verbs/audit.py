@@ -179,8 +179,7 @@ def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None)
 
 async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
     from deltamcp.cli.verbs import login  # imported late, as what follows, so that other verbs start faster
-    from deltamcp.client.client import DeltaClient
-    from deltamcp.client.gateway_client import GatewayClient
+    from deltamcp.client.client import DeltaClient, GatewayClient
     from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
     from deltamcp.gateway.api_server import ApiServer, is_api, name_api
     from deltamcp.gateway.connections import cache_folder

@@ -6,19 +6,21 @@ from typing import Any
 from urllib.parse import urlencode
 
 from deltamcp.dashboard.web.layout import (
+    Child,
+    Html,
     Look,
     button,
     cell,
     count_text,
     document,
     duration,
+    element,
     empty,
     lines,
     notice,
     number,
     table,
 )
-from deltamcp.dashboard.web.markup import Child, Html, element
 
 _WORDS = {1: "broken", 2: "waiting", 3: "costly"}
 
