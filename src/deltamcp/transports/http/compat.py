@@ -22,7 +22,7 @@ from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import FAULTS, ConfigurationError, Fault
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Header, Receive, Scope, Send
-from deltamcp.transports.http.exchange import ONLY_JSON, Exchange, HttpAnswer, repeated_names
+from deltamcp.transports.http.exchange import Exchange, HttpAnswer, repeated_names
 from deltamcp.transports.http.reply import HttpReply, serve
 from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.options import HttpOptions
@@ -267,18 +267,16 @@ class DeltaMcpApp(ServerApp):
             )
         else:
             session, account = found.session, found.account
-        reply = HttpReply(exchange, ONLY_JSON, self._engine.limits, account)
-        await serve(reply, self._perform(request, session, reply, account), functools.partial(_write, request, session))
+        reply = HttpReply(exchange, self._engine.limits, account)
+        await serve(reply, self._perform(request, session, reply), functools.partial(_write, request, session))
 
-    async def _perform(
-        self, request: Request, session: HandshakeSession, reply: HttpReply, account: str
-    ) -> Outcome | None:
+    async def _perform(self, request: Request, session: HandshakeSession, reply: HttpReply) -> Outcome | None:
         """Returns the outcome of a request; None if its client has disconnected."""
         understood = session.read(request)
         if not isinstance(understood, Failure) and isinstance(understood[1], (SetLevel, Watch, Listen)):
             return Failure(Fault.UNKNOWN_METHOD, "This server sends no messages besides responses.")
         async with asyncio.timeout(self._engine.limits.handler_seconds) as deadline:
-            outcome = await self._calls.perform(understood, reply, request.id, account)
+            outcome = await self._calls.perform(understood, reply, request.id)
         return Failure(Fault.TIMEOUT, "The request took too long.") if deadline.expired() else outcome
 
 
