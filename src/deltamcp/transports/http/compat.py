@@ -134,8 +134,8 @@ class DeltaMcpApp(ServerApp):
 
     async def _admit(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        response.headers += self._admission.begin(headers)
-        scope, address, caller = self._admission.locate(scope, headers)
+        added, scope, (address, caller) = self._admission.begin(scope, headers)
+        response.headers += added
         await self._admission.turns.take(address)
         page, method = self.pages.find(asgi.path_within(scope), scope), scope["method"]
         if page is not None and page.is_probe and method == "GET":
@@ -160,7 +160,7 @@ class DeltaMcpApp(ServerApp):
         )
         refused = await self._admission.check_rate(exchange)
         if refused is not None:
-            await exchange.respond(_refusal(refused))
+            await exchange.answer(_refusal(refused))
             return
         if page is not None and page.for_any_host and method == "GET":
             await page.app(scope, receive, response.send)
@@ -186,7 +186,7 @@ class DeltaMcpApp(ServerApp):
         token = None if b"authorization" in exchange.repeated else exchange.headers.get(b"authorization")
         refused = await self._admission.identify_by(token, exchange)
         if refused is not None:
-            await exchange.respond(_refusal(refused))
+            await exchange.answer(_refusal(refused))
             return
         try:
             await self._post(exchange)
@@ -207,7 +207,7 @@ class DeltaMcpApp(ServerApp):
         message = await self._bodies.read(exchange, codec)
         match message:
             case Failure():
-                await exchange.respond(_refusal(message))
+                await exchange.answer(_refusal(message))
             case Request() | Notification():
                 complaint = _version_complaint(headers.get(b"mcp-protocol-version"), message.method)
                 if complaint is not None:
@@ -231,18 +231,18 @@ class DeltaMcpApp(ServerApp):
         dialect = self._engine.dialects.find_session(request)
         agreement = dialect.agree(request.params, LINE_ENCODINGS)
         if isinstance(agreement, Failure):
-            await exchange.respond(HttpAnswer(200, dialect.write(request, agreement, _STANDARD.version)))
+            await exchange.answer(HttpAnswer(200, dialect.write(request, agreement, _STANDARD.version)))
             return
         opened = await self._sessions.open(dialect, agreement, exchange.caller.principal, exchange.caller.account)
         if isinstance(opened, Failure):
-            await exchange.respond(_refusal(opened))
+            await exchange.answer(_refusal(opened))
             return
         session_id = (b"mcp-session-id", opened.id.encode())
         if isinstance(message, Notification):
             await asgi.respond(exchange.send, 202, b"", (session_id,))
             return
         body = dialect.introduce(request, self._about(exchange.caller.principal), agreement, LINE_ENCODINGS)
-        await exchange.respond(HttpAnswer(200, body, (session_id,)))
+        await exchange.answer(HttpAnswer(200, body, (session_id,)))
 
     def _about(self, principal: Principal) -> About:
         """Returns what the server says of itself: it has no stream, so it tells of no changes and sends no log.
@@ -258,7 +258,7 @@ class DeltaMcpApp(ServerApp):
     async def _answer(self, request: Request, exchange: Exchange) -> None:
         found = await self._sessions.find(exchange)
         if isinstance(found, Failure) and found.fault is Fault.OVERLOADED:  # the store does not say which session it is
-            await exchange.respond(_refusal(found))
+            await exchange.answer(_refusal(found))
             return
         if isinstance(found, Failure):
             session, account = (

@@ -493,7 +493,7 @@ class McpLiteEndpoint:
                 bodies.append(response.body)
             elif not isinstance(message, Notification):
                 bodies.append(self._lite.refuse(*why_refused(message)))
-        await exchange.respond_batch(bodies)
+        await exchange.answer_batch(bodies)
 
     # Parameters alone
 

@@ -31,8 +31,7 @@ class WatchedChannel(Channel, abc.ABC):
     """
 
     withdraw: Callable[[], Awaitable[None]] | None = None
-    """Tells the engine that the client does not get what came of the call; only where later replies would refer to it.
-    """
+    """Tells the engine that the client does not get what came of the call, to which later replies might refer."""
     departed: bool = False
     """Whether the call was cancelled because the client disconnected."""
     _task: asyncio.Task[Any] | None = None
@@ -47,8 +46,8 @@ class WatchedChannel(Channel, abc.ABC):
         self._limits = limits
 
     @abc.abstractmethod
-    def finish(self, response: HttpAnswer) -> Awaitable[None]:
-        """Sends the response. Await what it returns."""
+    def finish(self, response: HttpAnswer) -> Awaitable[None] | None:
+        """Sends the response; returns what to await, unless all of it is sent."""
 
     @abc.abstractmethod
     async def abandon(self) -> None:
@@ -122,7 +121,7 @@ class HttpReply(WatchedChannel):
     async def report(self, progress: ProgressReport) -> None:
         await self.notify(progress.notification())
 
-    def finish(self, response: HttpAnswer) -> Awaitable[None]:
+    def finish(self, response: HttpAnswer) -> Awaitable[None] | None:
         if self._started or (self.exchange.accepts.prefers_events and response.status == 200):
             return self._send_last(response)
         return self.exchange.respond(response)
@@ -170,8 +169,7 @@ class CallsInFlight:
         if not reply.exchange.quotas.calls.has_room(reply.account):
             return TOO_MANY_CALLS
         terms, ask = understood
-        if terms.caller.is_remembered:
-            reply.withdraw = functools.partial(self._engine.withdraw_reply, terms.caller, id_)
+        reply.withdraw = functools.partial(self._engine.withdraw_reply, terms.caller, id_)
         assert not isinstance(ask, (Listen, SetLevel, Watch)), "a transport serves these itself"
         try:
             return await run_with_hook(self._engine.perform(ask, terms, reply, id_), reply)
@@ -200,7 +198,9 @@ async def serve(reply: WatchedChannel, performing: Awaitable[Outcome | None], wr
             await reply.withdraw()
     if exchange.held:
         exchange.release_body()
-    await reply.finish(answer)
+    sending = reply.finish(answer)
+    if sending is not None:
+        await sending
 
 
 async def respond(exchange: Exchange, performing: Awaitable[Outcome | None], write: Write) -> HttpAnswer | None:

@@ -172,7 +172,7 @@ class SessionRequests:
         dialect = dialects.find_session(request) if self._sessions.are_kept else dialects.default
         agreement = dialect.agree(request.params, ENCODINGS)
         if isinstance(agreement, Failure):
-            await exchange.respond(HttpAnswer(200, dialect.write(request, agreement, versions.HANDSHAKE[0])))
+            await exchange.answer(HttpAnswer(200, dialect.write(request, agreement, versions.HANDSHAKE[0])))
             return
         opened = await self._sessions.open(dialect, agreement, exchange.caller.principal, exchange.caller.account)
         if isinstance(opened, Failure):
@@ -181,7 +181,7 @@ class SessionRequests:
         about = self._sessions.describe(self._engine.capabilities.about(exchange.caller.principal))
         body = opened.session.dialect.introduce(request, about, agreement, ENCODINGS)
         headers = ((SESSION_HEADER, opened.id.encode()),) if self._sessions.are_kept else ()
-        await exchange.respond(HttpAnswer(200, body, headers))
+        await exchange.answer(HttpAnswer(200, body, headers))
 
     async def _receive(self, message: Notification | Response, opened: HttpSession) -> Failure | None:
         if isinstance(message, Response):
@@ -236,7 +236,7 @@ class SessionRequests:
                         return
                 case Malformed():
                     bodies.append(jsonrpc.encode_malformed(message))
-        await exchange.respond_batch(bodies)
+        await exchange.answer_batch(bodies)
 
     # GET and DELETE
 
