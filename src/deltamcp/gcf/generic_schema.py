@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from deltamcp.gcf.generic.cells import ABSENT, MAX_MEMO
-from deltamcp.gcf.generic.lines import MAX_DEPTH
+from deltamcp.gcf.generic_cells import ABSENT, MAX_MEMO
+from deltamcp.gcf.header import MAX_DEPTH
 from deltamcp.gcf.scalars import IS_NUMBER, GcfError, parse_key, parse_number, parse_quoted, parse_scalar
 
 _PLAIN_COLUMNS = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}", re.ASCII).match

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from deltamcp.gcf.graph.decoder import parse_declaration, parse_id
-from deltamcp.gcf.graph.model import (
+from deltamcp.gcf.graph_model import (
     DELTA_SECTIONS,
     REFERENCE,
     SHORT_KINDS,
@@ -18,6 +17,7 @@ from deltamcp.gcf.graph.model import (
     resolve_edges,
     sort_symbols,
 )
+from deltamcp.gcf.graph_text import parse_declaration, parse_id
 from deltamcp.gcf.header import (
     Dialect,
     check_count,
