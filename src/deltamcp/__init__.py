@@ -11,7 +11,7 @@ from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.observers import CallObserver, ObservedCall
 from deltamcp.calls.rate_limits import Rate, RateLimits
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.items.function_shape import Depends
+from deltamcp.catalog.items.function import Depends
 from deltamcp.context import Context, Elicited, elicitation, roots, sampling
 from deltamcp.errors import (
     ArgumentsError,
@@ -180,7 +180,7 @@ _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 def _server_of_client(client: "DeltaClient", prefix: str) -> DeltaServer:
-    from deltamcp.gateway.mounted_client import server_of_client
+    from deltamcp.gateway.gateway import server_of_client
 
     return server_of_client(client, prefix)
 

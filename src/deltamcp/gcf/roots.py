@@ -1,11 +1,10 @@
-"""Roots: digests by `gcf-pack-root-v1` that identify the contents of packs and keyed sets (SPEC 10.2, 10a.3)."""
+"""Roots: digests by `gcf-pack-root-v1` that identify the contents of packs (SPEC 10.2) and of keyed sets (10a.3)."""
 
 import re
 from collections.abc import Iterable
 from hashlib import sha256
 
-from deltamcp.gcf.graph.model import SHORT_KINDS, Edge, Symbol, resolve_edges
-from deltamcp.gcf.keyed_set import GenericSet
+from deltamcp.gcf.graph_model import SHORT_KINDS, Edge, Symbol, resolve_edges
 from deltamcp.gcf.scalars import GcfError, format_number
 
 ALGORITHM = "sha256:"
@@ -21,39 +20,25 @@ def pack_root(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> str:
     Scores count as printed, in two decimals, so that a reader of the text computes the same root. Edges that end
     outside of the pack do not count, because they are not printed. No root includes the status of an edge (SPEC 10.2).
     """
-    return _digest(pack_records(symbols, edges))
+    return digest(pack_records(symbols, edges))
 
 
 def pack_records(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> bytes:
     """Returns the bytes whose digest is the pack's root."""
     symbols = tuple(symbols)
     nodes = [
-        _record(
+        record(
             "S", _short_kind(s), s.qualified_name, format_number(float(s.printed_score)), s.provenance, str(s.distance)
         )
         for s in symbols
     ]
     links = [
-        _record(
+        record(
             "E", _short_kind(source), source.qualified_name, _short_kind(target), target.qualified_name, edge.edge_type
         )
         for edge, source, target in resolve_edges(symbols, edges)
     ]
     return b"".join([*sorted(nodes), *sorted(links)])
-
-
-def generic_pack_root(rows: GenericSet) -> str:
-    """Returns the root of a keyed set, whatever the order of its rows and fields.
-
-    Integers count to their last digit. An absent cell counts as `~` and a null as `-`, so that they differ. The
-    reference implementation takes both for `-`: its roots are the same wherever every row has every field.
-    """
-    order = sorted(rows.fields, key=lambda field: _utf8(field))
-    records = [
-        _record("R", *(part for field in order for part in (field, cells[field])))
-        for cells in rows.canonical_cells().values()
-    ]
-    return _digest(b"".join(sorted(records)))
 
 
 def short_root(root: str, digits: int = SHORT_DIGITS) -> str:
@@ -73,19 +58,20 @@ def _short_kind(symbol: Symbol) -> str:
     return SHORT_KINDS.get(symbol.kind, symbol.kind)
 
 
-def _record(*parts: str) -> bytes:
-    record = "\t".join(parts)
-    if "\n" in record or record.count("\t") >= len(parts):
-        raise GcfError("invalid_token", f"a root cannot include a name with a tab or a line end: {record!a:.80}")
-    return _utf8(record + "\n")
+def record(*parts: str) -> bytes:
+    """Returns the line that stands for a symbol, an edge or a row in a root."""
+    line = "\t".join(parts)
+    if "\n" in line or line.count("\t") >= len(parts):
+        raise GcfError("invalid_token", f"a root cannot include a name with a tab or a line end: {line!a:.80}")
+    return utf8(line + "\n")
 
 
-def _utf8(text: str) -> bytes:
+def utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
         raise GcfError("invalid_surrogate", "half of a surrogate pair is not Unicode text") from None
 
 
-def _digest(records: bytes) -> str:
+def digest(records: bytes) -> str:
     return ALGORITHM + sha256(records).hexdigest()

@@ -8,8 +8,7 @@ from pathlib import Path
 from deltamcp import tokens
 from deltamcp.cli.terminal import output
 from deltamcp.gateway import ledger_figures
-from deltamcp.gateway.ledger_figures import GATEWAY, LedgerRows, Usage
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import GATEWAY, LedgerFile, LedgerRows, Usage
 
 _HEADINGS = {"day": ["day"], "upstream": ["upstream"], "tool": ["upstream", "tool"]}
 _NOTHING = "Nothing is counted yet: what a host does through the gateway is; delta-mcp install HOST puts it there."
@@ -42,9 +41,9 @@ def run(args: argparse.Namespace) -> None:
         return
     rows = file.read(args.days)
     if args.html and rows:
-        from deltamcp.cli.terminal import stats_page, written_page
+        from deltamcp.cli.terminal import report_pages
 
-        written_page.write(args.html, stats_page.render_page(rows, tokens.describe()))
+        report_pages.write(args.html, report_pages.stats_page(rows, tokens.describe()))
     if args.json:
         _print_json(rows, args.by)
     elif rows:

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
-from deltamcp.catalog.operations_file.document import Method
+from deltamcp.catalog.operations_file import Method
 from deltamcp.catalog.text.prose import SUMMARY_CHARS
 from deltamcp.errors import ConfigurationError
 from deltamcp.sources.openapi.api import Api, ApiOperation
