@@ -96,9 +96,9 @@ def run(args: argparse.Namespace) -> None:
     ask = functools.partial(_ask_server, seconds=args.timeout)
     report = asyncio.run(_audit_with_progress(servers, gateways, ask, args))
     if args.html:
-        from deltamcp.cli.terminal import audit_page, written_page
+        from deltamcp.cli.terminal import report_pages
 
-        written_page.write(args.html, audit_page.render_page(report))
+        report_pages.write(args.html, report_pages.audit_page(report))
     if args.json:
         output.print_json(msgspec.to_builtins(report))
     else:

@@ -16,6 +16,7 @@ from deltamcp.dashboard.web.layout import (
     duration,
     element,
     empty,
+    figure_tiles,
     lines,
     notice,
     number,
@@ -199,11 +200,7 @@ def token_figures(totals: Any, pays: Any) -> Html:
         turns = pays["turns"]
         value = "no turn" if turns is None else f"turn {turns:,}"
         tiles.append(("Pays from", value, _pays_text(pays), "behind" if turns is not None else "now"))
-    shown = (
-        element("div", element("dt", name), element("dd", value), element("dd", element("small", note)), class_=kind)
-        for name, value, note, kind in tiles
-    )
-    return element("dl", *shown, class_="figures")
+    return figure_tiles(tiles)
 
 
 def _pays_text(pays: Any) -> str:

@@ -24,7 +24,7 @@ class Html(str):
 
 Child: TypeAlias = Union[str, int, float, Html, Iterable["Child"], None]  # noqa: UP007 - it names itself
 """What an element may contain; a plain text is escaped, and None is nothing."""
-_VOID = frozenset({"br", "hr", "input", "link", "meta"})
+_VOID = frozenset({"br", "hr", "input", "link", "meta", "wbr"})
 
 
 def escape(text: str) -> Html:
@@ -221,6 +221,15 @@ def table(headings: Sequence[str], rows: Sequence[Html], caption: str, numbers: 
 def cell(*children: Child, label: str, is_number: bool = False) -> Html:
     """Returns a cell, which on narrow screens has its heading beside it."""
     return element("td", *children, data_label=label, class_="number" if is_number else None)
+
+
+def figure_tiles(tiles: Iterable[tuple[str, str, str, str]]) -> Html:
+    """Returns large figures beside each other; each has a name, the figure, a note and a kind: `now` or `behind`."""
+    shown = (
+        element("div", element("dt", name), element("dd", value), element("dd", element("small", note)), class_=kind)
+        for name, value, note, kind in tiles
+    )
+    return element("dl", *shown, class_="figures")
 
 
 def empty(text: str) -> Html:
