@@ -25,9 +25,8 @@ from deltamcp.results.notes import (
     whole_note,
 )
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.results.queries import projection
 from deltamcp.results.queries.grep import count_lines
-from deltamcp.results.queries.query import run_query
+from deltamcp.results.queries.query import project_rows, run_query
 from deltamcp.results.truncation import Envelope
 from deltamcp.results.value_shape import page_sentence, shape_of, shape_text
 from deltamcp.results.window import Frame, Note, Window
@@ -382,7 +381,7 @@ def _select_by_author(data: str | bytes, policy: ResolvedPolicy, work: Work) -> 
         return ShownResult(data, policy)
     try:
         value, rows = document.decode_counted(data, work), find_rows(data, policy.rows, work)
-        selected = jsonrpc.encode(projection.project_rows(value, policy.fields, rows, work))
+        selected = jsonrpc.encode(project_rows(value, policy.fields, rows, work))
     except WorkLimitError:
         raise
     except UsageError:

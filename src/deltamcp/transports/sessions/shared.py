@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from deltamcp.calls.capabilities import Capabilities
+from deltamcp.calls.lists import Capabilities
 from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.dialects.registry import Dialects
 from deltamcp.errors import Fault
