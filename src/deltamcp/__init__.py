@@ -180,7 +180,7 @@ _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 def _server_of_client(client: "DeltaClient", prefix: str) -> DeltaServer:
-    from deltamcp.gateway.mounted_client import server_of_client
+    from deltamcp.gateway.gateway import server_of_client
 
     return server_of_client(client, prefix)
 

@@ -306,7 +306,7 @@ class DeltaServer:
         Raises:
             ConfigurationError: the document cannot be read, its API's address is not known, or a name is taken.
         """
-        from deltamcp.sources.openapi.operation_maker import make_operations, open_api  # most servers need none
+        from deltamcp.sources.openapi.service import make_operations, open_api  # most servers need none
 
         api = open_api(document, settings, environment)
         service, operations = make_operations(api, environment, self._limits)

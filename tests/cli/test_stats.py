@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.cli.verbs.stats import draw_days
-from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerKey, Usage
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerFile, LedgerKey, Usage
 from tests.support.command_line import PipedRun, assert_one_sentence, run
 from tests.support.html_page import Page
 

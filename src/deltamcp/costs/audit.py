@@ -17,7 +17,7 @@ from msgspec import Struct
 from deltamcp import tokens
 from deltamcp.costs.cost import METHOD, Cost, ServerListing, ToolCost, count_costs, count_gateway, count_together
 from deltamcp.gateway.config import GatewayConfig, GatewayFile, SkippedServer
-from deltamcp.gateway.trust.entry_approvals import approval_hint
+from deltamcp.gateway.trust.approvals import approval_hint
 from deltamcp.hosts.files import ConfiguredServer
 from deltamcp.hosts.hosts import host_id
 from deltamcp.runtime.secrets import Secrets

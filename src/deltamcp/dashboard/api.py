@@ -24,8 +24,7 @@ from deltamcp.dashboard.servers import Servers
 from deltamcp.errors import UsageError
 from deltamcp.gateway import ledger_figures
 from deltamcp.gateway.gateway import Gateway
-from deltamcp.gateway.ledger_figures import LedgerRows
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import LedgerFile, LedgerRows
 from deltamcp.values import JSON
 from deltamcp.version import VERSION
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deltamcp.server import DeltaServer
     from deltamcp.sources.openapi.api import Api
     from deltamcp.sources.openapi.document import OpenApiDocument
-    from deltamcp.sources.openapi.names import LockedName
+    from deltamcp.sources.openapi.operations import LockedName
     from deltamcp.sources.openapi.settings import ApiSettings
 
 _TEXT_KEYS = (*("openapi", "base_url", "variables", "headers", "credentials", "file_folders", "references", "hosts"),)
@@ -172,7 +172,7 @@ class ApiServer:
         return self._folder / f"{identity[:32]}.names"
 
     def _load_names(self) -> "dict[str, LockedName]":
-        from deltamcp.sources.openapi.names import LockedName
+        from deltamcp.sources.openapi.operations import LockedName
 
         content = read_own_file(self._names_path, _MAX_NAMES_BYTES)
         try:

@@ -16,9 +16,8 @@ from deltamcp.limits import Limits
 from deltamcp.runtime.own_files import user_folder
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Computations
-from deltamcp.upstreams.login_upstream import LoginUpstream
+from deltamcp.upstreams.login_upstream import KEEP_SECONDS, LoginUpstream, SealedLogins
 from deltamcp.upstreams.parked_calls import ParkedCalls
-from deltamcp.upstreams.sealed_logins import KEEP_SECONDS, SealedLogins
 from deltamcp.upstreams.secrets import EntryValues, UpstreamSecrets
 from deltamcp.upstreams.upstream import Upstream, UpstreamListener
 from deltamcp.values import LOCAL, Principal

@@ -20,7 +20,7 @@ from deltamcp.catalog.directory import ServerNotices
 from deltamcp.catalog.items.remote_items import RemoteResource
 from deltamcp.errors import DeltaError, UpstreamError
 from deltamcp.gateway.gateway_upstream import GatewayUpstream
-from deltamcp.gateway.trust.definition_hash import pointer
+from deltamcp.gateway.trust.definition import pointer
 from deltamcp.gateway.trust.imitation import compare_tools
 from deltamcp.gateway.trust.principal_review import PrincipalReviews
 from deltamcp.gateway.trust.quarantine import ABSENCES, item_names

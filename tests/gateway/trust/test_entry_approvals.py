@@ -13,7 +13,7 @@ import pytest
 from deltamcp.cli.verbs.gateway import GatewayOptions, GatewaySource
 from deltamcp.dashboard.api import GatewayApi
 from deltamcp.gateway import live_configuration
-from deltamcp.gateway.trust.entry_approvals import shown_entry
+from deltamcp.gateway.trust.approvals import shown_entry
 from deltamcp.hosts.hosts import Machine, belongs_to_project
 from deltamcp.runtime.own_files import user_folder
 from tests.support.command_line import run, run_on_terminal

@@ -31,8 +31,7 @@ from deltamcp.costs.audit import (
 from deltamcp.costs.cost import Cost
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, is_gateway_file, read_gateway_file, review_servers
-from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.entry_approvals import EntryApprovals
+from deltamcp.gateway.trust.approvals import Approvals, EntryApprovals
 from deltamcp.hosts import files
 from deltamcp.hosts.files import ConfiguredServer
 from deltamcp.hosts.host_entry import gateway_words, starts_gateway

@@ -36,8 +36,7 @@ from deltamcp.gateway.config import (
     read_gateway_server,
 )
 from deltamcp.gateway.item_names import name_address, name_command
-from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.entry_approvals import EntryApprovals, approval_hint, log_line
+from deltamcp.gateway.trust.approvals import Approvals, EntryApprovals, approval_hint, log_line
 from deltamcp.hosts import files
 from deltamcp.hosts.files import VariableExpander
 from deltamcp.hosts.hosts import Machine, installed_folder
@@ -181,7 +180,7 @@ class GatewaySource(Struct, frozen=True):
         with collection_paused():
             from deltamcp.gateway.gateway import Gateway
             from deltamcp.gateway.ledger import Ledger
-            from deltamcp.gateway.ledger_file import LedgerFile
+            from deltamcp.gateway.ledger_figures import LedgerFile
             from deltamcp.gateway.live_configuration import LiveConfiguration
 
         live = LiveConfiguration(self)

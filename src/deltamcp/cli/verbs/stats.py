@@ -8,8 +8,7 @@ from pathlib import Path
 from deltamcp import tokens
 from deltamcp.cli.terminal import output
 from deltamcp.gateway import ledger_figures
-from deltamcp.gateway.ledger_figures import GATEWAY, LedgerRows, Usage
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import GATEWAY, LedgerFile, LedgerRows, Usage
 
 _HEADINGS = {"day": ["day"], "upstream": ["upstream"], "tool": ["upstream", "tool"]}
 _NOTHING = "Nothing is counted yet: what a host does through the gateway is; delta-mcp install HOST puts it there."
