@@ -22,8 +22,8 @@ from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.delivery.stored_results import ResultOrigin
 from deltamcp.errors import MissingScopesError, ToolErrorCode, UsageError
 from deltamcp.results import content
+from deltamcp.results.blocks import add_notes
 from deltamcp.results.content import ResultData
-from deltamcp.results.notes import add_notes
 from deltamcp.results.policy import RequestPolicy, requested_policy, requested_since, take_since
 from deltamcp.results.shown_result import FirstReply
 from deltamcp.runtime.threads import Computations

@@ -45,9 +45,8 @@ from deltamcp.errors import (
     UsageError,
 )
 from deltamcp.results import content, delta_mcp_shapes, reference
-from deltamcp.results.blocks import count_result
+from deltamcp.results.blocks import EMPTY_NOTE, add_notes, count_result, is_empty
 from deltamcp.results.content import parse_tool_result, server_error
-from deltamcp.results.notes import EMPTY_NOTE, add_notes, is_empty
 from deltamcp.results.pages import read_pages, read_service_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError

@@ -16,6 +16,7 @@ from deltamcp.delivery.stored_results import UNSCOPED, ResultRoot, StoredResults
 from deltamcp.deltas.root import ALGORITHM, root_digits
 from deltamcp.errors import MissingScopesError, UsageError
 from deltamcp.results import changes
+from deltamcp.results.blocks import add_notes
 from deltamcp.results.changes import (
     MAX_DELTA_SHARE,
     REANCHOR_AFTER_DELTAS,
@@ -26,11 +27,10 @@ from deltamcp.results.changes import (
 )
 from deltamcp.results.content import ResultData, json_or_text
 from deltamcp.results.encode import legend_of
-from deltamcp.results.notes import Handle, add_notes, whole_note
 from deltamcp.results.policy import META_KEY, RESET, ResolvedPolicy
 from deltamcp.results.shown_result import PREVIEW_TOKENS, FirstReply, ShownResult, select
 from deltamcp.results.stored_result import StoredHeader, StoredResult
-from deltamcp.results.window import without_words
+from deltamcp.results.window import Budget, Handle, whole_note, without_words
 from deltamcp.runtime.threads import Computations
 from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Caller, Contents, Manifest, Text, TextResource, ToolResult
@@ -72,7 +72,7 @@ class _Pending(NamedTuple):
     def is_cheaper(self, text: str, share: float, work: Work) -> bool:
         """Whether a text costs less than a share of the whole result, and fits the budget."""
         policy = self.policy
-        policy.budget.spend_count(text, work)
+        Budget.of(policy).spend_count(text, work)
         cost = tokens.count(text, policy.model)
         if cost > (min(policy.max_tokens, PREVIEW_TOKENS) if policy.preview_above else policy.max_tokens):
             return False

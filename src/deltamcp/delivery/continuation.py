@@ -15,15 +15,14 @@ from deltamcp.delivery.sent_results import ToldWords
 from deltamcp.delivery.stored_results import ResultOrigin, ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference
-from deltamcp.results.budget import DEFAULT_MAX_TOKENS
+from deltamcp.results.blocks import add_notes
 from deltamcp.results.content import ResultData, is_self_describing, single_data
 from deltamcp.results.document import RawJSON
-from deltamcp.results.notes import Handle, add_notes
-from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
+from deltamcp.results.policy import DEFAULT_MAX_TOKENS, META_KEY, ResolvedPolicy, ResultPolicy
 from deltamcp.results.queries.query import Query, run_query
 from deltamcp.results.shown_result import FirstPart, FirstReply
 from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
-from deltamcp.results.window import Window, without_words
+from deltamcp.results.window import Handle, Window, without_words
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, Caller, Content, Text, TextResource, ToolResult
 from deltamcp.work import Work, WorkLimitError

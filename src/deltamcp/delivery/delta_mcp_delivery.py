@@ -20,10 +20,10 @@ from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import content, delta_mcp_shapes, document
 from deltamcp.results.content import ResultData
-from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.shown_result import select
 from deltamcp.results.stored_result import StoredHeader
+from deltamcp.results.window import Budget, Handle
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
@@ -179,7 +179,7 @@ def _shape(
     value: JSON, policy: ResolvedPolicy, page: PageRequest | None, reserved: int, work: Work
 ) -> delta_mcp_shapes.ShapedValue:
     """Returns a value in the protocol's shape, within the budget less `reserved` tokens."""
-    budget = replace(policy, max_tokens=policy.max_tokens - reserved).budget
+    budget = Budget.of(replace(policy, max_tokens=policy.max_tokens - reserved))
     if isinstance(value, str):
         work.spend(len(value) // _CHARS_PER_STEP)
     elif isinstance(value, list | dict):

@@ -15,21 +15,24 @@ from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, truncation
 from deltamcp.results.content import ResultData
 from deltamcp.results.document import RawJSON, find_rows, pointer
-from deltamcp.results.notes import (
-    MIN_HINT_TOKENS,
-    FirstNote,
-    Handle,
-    OutlineNote,
-    PlainNote,
-    selection_note,
-    whole_note,
-)
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.queries.grep import count_lines
 from deltamcp.results.queries.query import project_rows, run_query
 from deltamcp.results.truncation import Envelope
 from deltamcp.results.value_shape import page_sentence, shape_of, shape_text
-from deltamcp.results.window import Frame, Note, Window
+from deltamcp.results.window import (
+    MIN_HINT_TOKENS,
+    Budget,
+    FirstNote,
+    Frame,
+    Handle,
+    Note,
+    OutlineNote,
+    PlainNote,
+    Window,
+    selection_note,
+    whole_note,
+)
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
@@ -119,7 +122,7 @@ class FirstReply(Struct, frozen=True):
             return FirstPart(window, shown, is_whole=True)
         policy = shown.policy
         is_compact = not shown.is_structured and document.strip_space(self.source.data, work) == window.text.encode()
-        most = policy.budget.cost_of(window.texts, work) if is_compact else policy.max_tokens
+        most = Budget.of(policy).cost_of(window.texts, work) if is_compact else policy.max_tokens
         return FirstPart(window, shown, is_whole=True, keeps_original=blocks.cost(original, policy, work) <= most)
 
 

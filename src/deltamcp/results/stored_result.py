@@ -13,12 +13,11 @@ from msgspec.structs import replace
 from deltamcp.errors import UsageError
 from deltamcp.results import changes, document, truncation
 from deltamcp.results.document import PackedItems, PickedItems, RawJSON, Units, find_rows, parse_path, pointer
-from deltamcp.results.notes import RAW_PREFIX, ContinuationNote
 from deltamcp.results.policy import ResolvedPolicy, ResultPolicy, override_policy
 from deltamcp.results.queries.query import Query, run_query
 from deltamcp.results.shown_result import PREVIEW_TOKENS, ShownResult, select
 from deltamcp.results.value_shape import page_sentence
-from deltamcp.results.window import Frame, Window
+from deltamcp.results.window import RAW_PREFIX, ContinuationNote, Frame, Window
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work

@@ -15,10 +15,8 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from deltamcp.results import document
-from deltamcp.results.budget import find_largest
 from deltamcp.results.document import JSONKind, RawJSON, pointer
-from deltamcp.results.notes import ELLIPSIS
-from deltamcp.results.window import Frame, Unit, Window
+from deltamcp.results.window import ELLIPSIS, Frame, Unit, Window
 from deltamcp.values import JSON
 from deltamcp.work import Work
 
@@ -35,6 +33,32 @@ _CUT_PATTERNS = (
 _LINE_END = re.compile(r"\n")
 _COMBINING_MARK = re.compile(r"[\u0300-\u036f\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
 """Marks that belong to the character before them: accents, joiners, variants, skin tones."""
+
+
+def find_largest(
+    upper: int, guess: int, cost: Callable[[int], int], budget: int, grain: int = 1, lower: int = 0
+) -> int | None:
+    """Returns the largest number from `lower` to `upper` whose cost is within the budget; None where there is none.
+
+    The search starts at `guess` and assumes that costs grow with the number. Where they do not, the number found still
+    fits. With a `grain` above 1 the number found may be that much below the largest.
+    """
+    fits, fails = lower - 1, upper + 1
+    at = max(lower, min(guess, upper))
+    for step in range(64):
+        spent = cost(at)
+        if spent <= budget:
+            fits = at
+        else:
+            fails = at
+        if fails - fits <= (grain if fits >= lower else 1):
+            break
+        scaled = at * budget // spent if spent else upper
+        # Notes have a fixed cost, which makes scaled guesses too small: the number doubles until one fails.
+        at = max(scaled, 2 * at) if fails > upper else scaled if step < 6 else (fits + fails) // 2
+        at = max(fits + grain, min(at, fails - grain)) if fails - fits > 2 * grain else (fits + fails) // 2
+        at = max(at, lower, fits + 1)
+    return fits if fits >= lower else None
 
 
 def find_end(text: str, begin: int, length: int) -> int:
