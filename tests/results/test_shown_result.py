@@ -53,7 +53,7 @@ def is_whole(window: Window) -> bool:
 
 def fits(value: JSON, budget: int) -> bool:
     text = encode(value).text
-    return tokens.count(text) <= budget and len(text) <= ResolvedPolicy(max_tokens=budget).max_chars
+    return tokens.count(text) <= budget and len(text) <= budget * CHARS_PER_TOKEN
 
 
 # What a table saves is known only when it is written

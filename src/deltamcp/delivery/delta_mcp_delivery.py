@@ -21,8 +21,7 @@ from deltamcp.errors import UsageError
 from deltamcp.results import content, delta_mcp_shapes, document
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
-from deltamcp.results.shown_result import select
-from deltamcp.results.stored_result import StoredHeader
+from deltamcp.results.shown_result import StoredHeader, select
 from deltamcp.results.window import Budget, Handle
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, ResourceLink, Text, ToolResult

@@ -23,7 +23,8 @@ from deltamcp import tokens
 from deltamcp.deltas.root import SHORT_DIGITS, root_digits
 from deltamcp.errors import MissingScopesError, UsageError
 from deltamcp.limits import Limits
-from deltamcp.results.stored_result import StoredHeader, StoredResult, pack_result
+from deltamcp.results.shown_result import StoredHeader
+from deltamcp.results.stored_result import StoredResult, pack_result
 from deltamcp.results.window import Handle
 from deltamcp.runtime.own_files import add_own_file, make_own_folder, read_own_file, user_folder
 from deltamcp.runtime.seal import KEY_BYTES, Seal

@@ -478,6 +478,11 @@ class LazyItems(Sequence[RawJSON]):
         return cls(value) if type(value) is list else None
 
 
+def rows_at(data: RawJSON, path: Sequence[str], value: Any, work: Work) -> Sequence[RawJSON]:
+    """Returns the rows at a path, each encoded; `value` is the decoded `data`, where available."""
+    return LazyItems.at(value, path) or items(at(data, path, work), work)
+
+
 class LazyMembers(Mapping[str, RawJSON]):
     """The members of a Python dict, each value encoded on access."""
 

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from deltamcp import tokens
 from deltamcp.results import document
 from deltamcp.results.document import JSONKind, RawJSON, pointer
 from deltamcp.results.window import ELLIPSIS, Frame, Unit, Window
 from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
 from deltamcp.work import Work
 
 _CUT_SEARCH_SHARE = 0.25
@@ -133,6 +135,70 @@ def _extend_by_lines(text: str, window: Window, frame: Frame) -> Window:
 
     return windows[find_largest(len(ends) - 1, 1, cost, budget) or 0]
 
+
+# The whole
+
+_DIRECT_BYTES_PER_TOKEN = 24
+"""Values of at most this size per token of the budget are encoded whole; of larger ones, an excerpt first."""
+_EXCERPT_BYTES_PER_TOKEN = 8
+"""The size of the first excerpt that is encoded; where the value is hopeless, little more work was done."""
+_EXCERPT_FACTOR = 2
+"""How many times its share of the whole an excerpt may cost: a lookup needs values that repeat."""
+_KEYS_PER_STEP = 4
+_UNITS_PER_TOKEN = 2
+"""The most rows, or members of an object, that a token can stand for: in a table, every line break is a token."""
+
+
+def whole_window(data: bytes, rows: Sequence[str] | None, value: Any, frame: Frame) -> Window | None:
+    """Returns a window with a whole JSON value; None where it is too large for one.
+
+    Args:
+        rows: The path to the rows; None where there are none.
+        value: The decoded `data`, where available.
+    """
+    if not _may_fit(data, rows, value, frame):
+        return None
+    if document.estimate_values(data, frame.work) > document.MAX_VALUES:
+        return None
+    return frame.make_window("whole", document.decode_counted(data, frame.work), 0, 1, 1)
+
+
+def _may_fit(data: bytes, rows: Sequence[str] | None, value: Any, frame: Frame) -> bool:
+    """Whether a value is not so large that its table cannot fit.
+
+    How much a table saves shows only when it is written, so larger and larger excerpts of a large value are
+    written.
+    """
+    budget, work = frame.budget.tokens, frame.work
+    if len(data) <= budget * _DIRECT_BYTES_PER_TOKEN:
+        return True
+    if not frame.has_tables:
+        return False
+    count = _largest_object(value, work) if rows is None else len(document.rows_at(data, rows, value, work))
+    if count > budget * _UNITS_PER_TOKEN:
+        return False
+    size = budget * _EXCERPT_BYTES_PER_TOKEN
+    while size < len(data):
+        part = document.excerpt(data, size, work)
+        shown = None if rows is None else document.LazyItems.at(part, rows)
+        further_rows = 0 if shown is None else count - len(shown)
+        text = frame.make_window("whole", part, 0, 1, 1).text
+        cost = tokens.count(text, frame.policy.model)
+        if cost > (budget - further_rows) * _EXCERPT_FACTOR or len(text) > frame.budget.max_chars * _EXCERPT_FACTOR:
+            return False
+        size *= 2 if cost > budget else 4
+    return True
+
+
+def _largest_object(value: Any, work: Work) -> int:
+    """Returns the most members of the value, or of an object in it."""
+    if not isinstance(value, dict):
+        return 0
+    work.spend(len(value) // _KEYS_PER_STEP)
+    return max(len(value), *(len(member) for member in value.values() if isinstance(member, dict)), 0)
+
+
+# A part
 
 _MAX_DEPTH = 24
 """Values at a greater depth are not shown in part."""
@@ -276,6 +342,11 @@ def summary_window(
     return best
 
 
+def show_summary(frame: Frame, shown: JSON, cuts: tuple[str, ...]) -> Window:
+    """Makes the window of `summary_window` from a part of the whole value."""
+    return frame.make_window("whole", shown, 0, 0, 1, cuts)
+
+
 def _share_out(shares: dict[str, int], left: int) -> None:
     """Replaces each size by the member's share: its minimum, and an even part of what is left, the smallest first."""
     waiting = len(shares)
@@ -307,6 +378,29 @@ class Envelope(Struct, frozen=True):
         for name, members in reversed(self.levels):
             rows = {**members, name: rows}
         return rows
+
+
+def envelope_of(data: RawJSON, path: Sequence[str], space: int, work: Work) -> Envelope:
+    """Returns what is around rows.
+
+    The members beside the rows are abridged to `space` bytes, at each level to half of what the level above has.
+    """
+    levels: list[tuple[str, dict[str, JSON]]] = []
+    cuts: list[str] = []
+    for depth, name in enumerate(path):
+        if document.kind(data) == "list":  # a declared path through a list: only the one item is shown
+            data = document.at(data, [name], work)
+            continue
+        members = document.members(data, work)
+        beside = {key: value for key, value in members.items() if key != name}
+        value, inner_cuts = Summary(jsonrpc.encode(beside), work).abridge(space)
+        assert isinstance(value, dict), "an object is abridged to an object"
+        names = [key for key in members if key in value or key == name]
+        left_out = {key: mark for key, mark in value.items() if key not in members}
+        levels.append((name, {key: value.get(key) for key in names} | left_out))
+        cuts += [pointer(*path[:depth]) + cut for cut in inner_cuts]
+        data, space = members[name], space // 2
+    return Envelope(tuple(levels), tuple(path), tuple(cuts))
 
 
 BARE_ROWS = Envelope()

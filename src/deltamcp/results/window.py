@@ -79,6 +79,18 @@ class Window(Struct, frozen=True):
     def texts(self) -> list[str]:
         return [self.text, *self.notes]
 
+    def meta(self, path: str) -> dict[str, JSON]:
+        """Returns the fields from which a program can put a value together from several replies.
+
+        `path` is that of the value of which the window shows a part.
+        """
+        meta: dict[str, JSON] = {"form": self.form, "unit": self.unit, "path": path}
+        if self.unit != "whole":
+            meta |= {"start": self.start, "end": self.end, "total": self.total}
+        if self.cuts:
+            meta["cuts"] = list(self.cuts)
+        return meta
+
 
 class Handle(Struct, frozen=True):
     """The name under which the server stores a whole result."""
@@ -96,13 +108,27 @@ class Note(Protocol):
     def text(self, window: Window) -> str: ...
 
 
-class PlainNote(Struct, frozen=True):
-    """A note that is the same below every window."""
+class WholeNote(Struct, frozen=True):
+    """The note of a reply with a whole result: its handle, if it says that, and a reason, if there is one."""
 
-    sentence: str
+    name: str = ""
+    reason: str = ""
+
+    def text(self, window: Window | None = None) -> str:
+        words = f"handle {self.name}. {self.reason}" if self.name else self.reason
+        return f"[{words.rstrip()}]" if words else ""
+
+
+class SelectionNote(Struct, frozen=True):
+    """The note of a reply that has all that was selected of a result."""
+
+    handle: Handle | None
+    reason: str
 
     def text(self, window: Window) -> str:
-        return self.sentence
+        if self.handle is None:
+            return f"[{self.reason}The rest could not be stored.]"
+        return f'[{self.handle.name}: {self.reason}{self.handle.continue_tool}(path="") has all.]'
 
 
 class FirstNote(Struct, frozen=True):
@@ -178,19 +204,6 @@ class ContinuationNote(Struct, frozen=True):
         rest = f"next: {place}offset={window.end}" if window.next is not None else "the last"
         cut = f"; {_CUT_NOTE}, path=... shows it" if window.cuts and self.max_tokens >= _BRIEF_BELOW_TOKENS else ""
         return f"[{self.problem}{' ' if self.problem else ''}{window.span}; {rest}{cut}]"
-
-
-def whole_note(name: str, reason: str) -> PlainNote:
-    """Returns the note of a reply with a whole result: its handle, if it says that, and a reason, if there is one."""
-    words = f"handle {name}. {reason}" if name else reason
-    return PlainNote(f"[{words.rstrip()}]" if words else "")
-
-
-def selection_note(handle: Handle | None, reason: str) -> PlainNote:
-    """Returns the note of a reply that has all that was selected of a result; a reason begins it."""
-    if handle is None:
-        return PlainNote(f"[{reason}The rest could not be stored.]")
-    return PlainNote(f'[{handle.name}: {reason}{handle.continue_tool}(path="") has all.]')
 
 
 def _short_path(path: str) -> str:
