@@ -161,7 +161,7 @@ class MetaCalls:
             twin = request.view.meta_tool_name(MetaTool.EXECUTE_DESTRUCTIVE)
             raise UsageError(f"{operation.id} is declared destructive; use {twin}.")
         note = f"({repair})" if repair else ""
-        asks = bool(query) or since is not None
+        asks = since is not None or query.fields is not None or query.grep is not None
         policy = RequestPolicy(fields=query.fields, grep=query.grep, since=since) if asks else _NO_POLICY
         override = ResultOverride(policy, note, pages)
         call = CallTool(operation.id, params, ask.inputs, ask.promise)

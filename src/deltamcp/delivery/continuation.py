@@ -3,7 +3,8 @@
 References are arguments that name a stored result, or a part of one, instead of repeating it.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from functools import partial
 from urllib.parse import unquote
 
 from msgspec.structs import replace
@@ -17,9 +18,9 @@ from deltamcp.results.content import ResultData, single_data
 from deltamcp.results.document import RawJSON
 from deltamcp.results.policy import DEFAULT_MAX_TOKENS, META_KEY, ResolvedPolicy, ResultPolicy
 from deltamcp.results.queries.query import Query, run_query
-from deltamcp.results.shown_result import FirstPart, FirstReply, StoredHeader
+from deltamcp.results.shown_result import FirstReply, StoredHeader
 from deltamcp.results.stored_result import StoredResult, parse_continue_arguments
-from deltamcp.results.window import Handle, without_words
+from deltamcp.results.window import without_words
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, Caller, Text, TextResource, ToolResult
 from deltamcp.work import Work, WorkLimitError
@@ -48,11 +49,16 @@ class Continuation:
         """
         source, told = reply.source, self.told.of(caller)
         # Most results are small: they fit, and are not stored. To find a place takes 10 µs.
-        may_be_stored = reply.is_stored or len(source.data) > reply.policy.max_tokens
+        is_stored = reply.names_whole or root is not None
+        may_be_stored = is_stored or len(source.data) > reply.policy.max_tokens
         place = self._stored.place(caller, origin, root) if may_be_stored else None
         while True:
-            part = await self._show(reply, None if place is None else place.handle, told, caller)
-            if part.is_whole and not reply.is_stored:
+            handle = None if place is None else place.handle
+            try:
+                part = await self._computations.run(caller.account, partial(reply.show, handle, told))
+            except WorkLimitError:
+                part = await self._computations.run(caller.account, partial(reply.simplify().show, handle, told))
+            if part.is_whole and not is_stored:
                 break
             if place is None:
                 place = self._stored.place(caller, origin, root)
@@ -60,13 +66,6 @@ class Continuation:
                 break
         self.told.add(caller, part.words)
         return part.reply
-
-    async def _show(self, reply: FirstReply, handle: Handle | None, told: Set[str], caller: Caller) -> FirstPart:
-        try:
-            return await self._computations.run(caller.account, lambda work: reply.show(handle, told, work))
-        except WorkLimitError:
-            simple = reply.simplify()
-            return await self._computations.run(caller.account, lambda work: simple.show(handle, told, work))
 
     async def single_data(self, result: ToolResult, caller: Caller, keeps_structure: bool) -> ResultData | None:
         """Returns the one text or JSON value that a result consists of; None if it has more.

@@ -38,7 +38,7 @@ from deltamcp.results.policy import (
 )
 from deltamcp.results.queries.query import parse_query
 from deltamcp.results.shown_result import FirstReply
-from deltamcp.values import JSON, RawResult, ResultShape, Surface, Terms, Text, ToolResult
+from deltamcp.values import JSON, Caller, RawResult, ResultShape, Surface, Terms, Text, ToolResult
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 
@@ -343,7 +343,8 @@ class McpDelivery:
         result = convert(value, operation)
         if operation.wraps_output:
             policy = replace(policy, max_tokens=policy.max_tokens - _WRAPPER_TOKENS)
-        with self._held.hold(call.terms.caller.account, content.data_size(result)):
+        size = len(result.data) if isinstance(result, ResultData) else content.data_size(result)
+        with self._held.hold(call.terms.caller.account, size):
             reply = await self._deliver_by_policy(result, policy, call)
             return _wrap(reply, call) if operation.wraps_output else reply
 
@@ -387,7 +388,7 @@ class McpDelivery:
             return await self._continuation.first_reply(
                 FirstReply(source, policy, operation.is_valid_output), caller, call.origin
             )
-        if policy.may_send_changes(caller):
+        if _may_send_changes(policy, caller):
             key_parts: list[JSON] = [operation.id, call.arguments, policy.fields, policy.grep]
             digest = call_digest(key_parts if call.pages == 1 else [*key_parts, call.pages])
             key = CallKey(caller, digest, call.origin, operation.is_read_only)
@@ -396,6 +397,13 @@ class McpDelivery:
         is_named = not call.is_flat and policy.deltas is not False and len(source.data) > above
         asked = FirstReply(source, policy, names_whole=is_named, reason=_no_changes(policy))
         return await self._continuation.first_reply(asked, caller, call.origin)
+
+
+def _may_send_changes(policy: ResolvedPolicy, caller: Caller) -> bool:
+    """Whether the server may send a result as changes or references to what the caller has."""
+    if policy.deltas is None:
+        return bool(policy.dedup) or policy.since is not None or caller.is_remembered
+    return policy.deltas or bool(policy.dedup)
 
 
 def _no_changes(policy: ResolvedPolicy) -> str:

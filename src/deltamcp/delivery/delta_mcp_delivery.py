@@ -22,7 +22,7 @@ from deltamcp.results import content, delta_mcp_shapes, document
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.shown_result import StoredHeader, select
-from deltamcp.results.window import Budget, Handle
+from deltamcp.results.window import Budget, Handle, may_link
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
@@ -166,7 +166,7 @@ def _reply(
         work.spend(len(value) if isinstance(value, list | dict) else 0)
         number, size = (None, None) if page is None else (page.page, page.page_size)
         return _json_reply(delta_mcp_shapes.original_shape(value, policy.max_tokens, policy.page_size, number, size))
-    if handle is None or not policy.may_link:
+    if handle is None or not may_link(policy):
         return _json_reply(_shape(value, policy, page, 0, work).value, handle)
     # Handles are random and differ in tokens; counting each character as a token makes pages the same for all of them.
     nameless = jsonrpc.encode(handle.link).decode().replace(handle.name, "")

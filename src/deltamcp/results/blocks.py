@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from deltamcp import tokens
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.truncation import find_largest
-from deltamcp.results.window import Budget, Handle
+from deltamcp.results.window import Budget, Handle, may_link
 from deltamcp.values import JSON, Content, EmbeddedResource, RawResult, ResourceLink, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work
@@ -80,7 +80,7 @@ def truncate_blocks(
             if (cut := _cut_block(block, max(0, chars - end + len(text)))) is not None
         ]
         content.append(Text(_rest_note(reason, chars, texts, handle)))
-        if handle is not None and policy.may_link:
+        if handle is not None and may_link(policy):
             content.append(handle.link)
         candidates[chars] = replace(result, content=content, structured=UNSET, is_error=promised)
         return cost(candidates[chars], policy, work)

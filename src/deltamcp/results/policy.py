@@ -12,7 +12,7 @@ from msgspec.structs import fields, replace
 from deltamcp import tokens
 from deltamcp.errors import ConfigurationError, UsageError
 from deltamcp.results.queries.query import Query, check_query
-from deltamcp.values import JSON, Caller
+from deltamcp.values import JSON
 
 DEFAULT_MAX_TOKENS = 20_000
 """The budget of a result where a policy applies and names none: hosts cut results at about 25,000 tokens."""
@@ -48,8 +48,6 @@ MAX_REQUESTED_TOKENS = 500_000
 _MAX_NAMES, _MAX_NAMES_CHARS = 100, 2_000
 """The most names of fields in one setting of a policy: a result is compared once for each of them."""
 _MAX_MODEL_CHARS = 100
-_MIN_LINK_TOKENS = 200
-"""In a smaller budget a reply has no link."""
 _OTHER_VOCABULARY_FACTOR = 1.1
 """Tokens of another vocabulary per token of o200k, on the safe side, as for a model that is not known."""
 
@@ -198,17 +196,6 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
     def has_callers_query(self) -> bool:
         """Whether the caller asks for only a part of a result."""
         return self.grep is not None or (self.fields is not None and self.fields_requested)
-
-    def may_send_changes(self, caller: Caller) -> bool:
-        """Whether the server may send a result as changes or references to what the caller has."""
-        if self.deltas is None:
-            return bool(self.dedup) or self.since is not None or caller.is_remembered
-        return self.deltas or bool(self.dedup)
-
-    @property
-    def may_link(self) -> bool:
-        """Whether a reply that shows a part of a result has a link to the whole."""
-        return self.links and self.max_tokens >= _MIN_LINK_TOKENS
 
 
 def resolve_policy(*policies: ResultPolicy | None) -> ResolvedPolicy:

@@ -30,6 +30,7 @@ from deltamcp.results.window import (
     SelectionNote,
     WholeNote,
     Window,
+    may_link,
     without_words,
 )
 from deltamcp.values import JSON, Content, Text, ToolResult
@@ -83,11 +84,6 @@ class FirstReply(Struct, frozen=True):
     reason: str = ""
     """A sentence that begins the note, and a space; or nothing."""
 
-    @property
-    def is_stored(self) -> bool:
-        """Whether the result is stored even if it fits."""
-        return self.names_whole or self.root is not None
-
     def simplify(self) -> "FirstReply":
         """Returns the same for a result whose query or tables take too much work: all of it, as plain JSON."""
         policy = replace(self.policy, fields=None, grep=None, tables=False, preview_above=0)
@@ -135,7 +131,11 @@ class FirstReply(Struct, frozen=True):
         window = shown.whole_window(work, WholeNote(name, shown.reason))
         if window is None:
             return None
-        source, original, stored = self.source, self.source.original_result, handle if self.is_stored else None
+        source, original, stored = (
+            self.source,
+            self.source.original_result,
+            handle if self.names_whole or self.root is not None else None,
+        )
         # Programs need the form if the text is not evidently JSON, or if the result is the base of a delta.
         needs_form = window.form == "table" or stored is not None or not is_self_describing(source.data)
         meta: dict[str, JSON] = {"form": window.form} if needs_form else {}
@@ -147,7 +147,9 @@ class FirstReply(Struct, frozen=True):
             window = without_words(window, told)
             reply, notes = ToolResult([Text(window.text)], source.structured), window.notes
         reply = replace(reply, meta={**(reply.meta or {}), META_KEY: meta}) if meta else reply
-        return FirstPart(add_notes(reply, notes), window.words, self._header(shown), is_whole=True)
+        kind: Literal["text", "json"] = "text" if isinstance(source.data, str) else "json"
+        header = StoredHeader(kind, shown.rows, shown.policy, self.root or "")
+        return FirstPart(add_notes(reply, notes), window.words, header, is_whole=True)
 
     def _keeps(self, original: ToolResult, shown: "ShownResult", window: Window, work: Work) -> bool:
         """Whether the whole result is sent as the author or another server made it: where that costs no more."""
@@ -165,29 +167,25 @@ class FirstReply(Struct, frozen=True):
         is_admitted: bool = True,
     ) -> "FirstPart":
         """Returns a part; `is_admitted` is whether it matches the output schema, if the tool promises one."""
-        has_query, may_link = shown.policy.has_callers_query, shown.policy.may_link
+        kind: Literal["text", "json"] = "text" if isinstance(self.source.data, str) else "json"
         window = without_words(window, told)
-        meta, is_part = window.meta(""), window.is_part
-        header = self._header(shown, is_part, window.next or 0)
+        meta, is_part, notes = window.meta(""), window.is_part, window.notes
+        header = StoredHeader(kind, shown.rows, shown.policy, self.root or "", 0, is_part, window.next or 0)
         content: list[Content] = [Text(window.text)]
         if shown.is_outlined:
             meta["selects"] = "nothing"
-        elif has_query and not is_part:
+        elif not is_part and shown.policy.has_callers_query:
             meta["selects"] = "all"
         if handle is None:
             meta["rest"] = "not stored"
         else:
             meta = {"handle": handle.name, **meta}
             # A window that lacks only unselected fields has no link.
-            content += [handle.link] if may_link and is_part else []
+            content += [handle.link] if is_part and may_link(shown.policy) else []
         # Clients accept a result without the structured content of its output schema only as an error.
         structured = window.value if self.admits is not None and is_admitted else UNSET
         reply = ToolResult(content, structured, not is_admitted, {META_KEY: meta})
-        return FirstPart(add_notes(reply, window.notes), window.words, header)
-
-    def _header(self, shown: "ShownResult", is_part: bool = False, first: int = 0) -> StoredHeader:
-        kind: Literal["text", "json"] = "text" if isinstance(self.source.data, str) else "json"
-        return StoredHeader(kind, shown.rows, shown.policy, self.root or "", is_part=is_part, first=first)
+        return FirstPart(add_notes(reply, notes), window.words, header)
 
 
 class FirstPart(Struct, frozen=True):
@@ -237,7 +235,7 @@ class ShownResult(Struct, frozen=True):
         if self.may_preview:
             policy = replace(policy, max_tokens=min(policy.max_tokens, policy.preview_above))
         has_more_rows = policy.page_size is not None and self._row_count(work) > policy.page_size
-        frame = Frame(policy, note, work, structured=self.is_structured)
+        frame = Frame(policy, note, work, self.is_structured)
         if isinstance(data, str):
             value = data if frame.structured else UNSET
             window = frame.add_note(Window("whole", 0, 1, 1, data, form="text", value=value))
@@ -282,10 +280,9 @@ class ShownResult(Struct, frozen=True):
         units = None
         if self.rows is not None and not isinstance(data, str):
             units = document.rows_at(data, self.rows, self.value, work)
-        link = jsonrpc.encode(handle.link).decode() if handle is not None and policy.may_link else ""
         count = None if units is None else len(units)
         note = FirstNote(handle, policy.max_tokens, self.reason, count, self.is_projected)
-        frame = Frame(policy, note, work, link, self.is_structured)
+        frame = Frame(policy, note, work, self.is_structured, None if handle is None else handle.link)
         if isinstance(data, str):
             yield truncation.text_window(data, 0, "characters", frame, policy.tail)
             return

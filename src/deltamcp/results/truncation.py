@@ -465,8 +465,7 @@ def _largest_window(
         return frame.cost(windows[count])
 
     tokens, size, guess, pair_size = frame.budget.tokens, 0, 0, 0
-    for index, unit in enumerate(units):
-        frame.work.spend()
+    for index, unit in enumerate(units):  # as many as the first window then encodes, which counts them
         size += len(unit) + 1
         pair_size = size if index < 2 else pair_size
         if size <= tokens * _BYTES_PER_TOKEN:

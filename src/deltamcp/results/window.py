@@ -210,9 +210,9 @@ def _short_path(path: str) -> str:
     return path if len(path.encode()) <= _MAX_PATH_BYTES else ""
 
 
-def with_note(window: Window, note: Note) -> Window:
-    """Returns a window with a note, and with the words that explain its forms in that."""
-    text, legend = note.text(window), legend_of(window.words)
+def with_note(window: Window, note: Note, legend: str = "") -> Window:
+    """Returns a window with a note, and in that with the line that explains its forms."""
+    text = note.text(window)
     if legend:
         text = f"{text[:-1]} {legend}]" if text else f"[{legend}]"
     return replace(window, note=text)
@@ -278,16 +278,30 @@ class Budget(Struct, frozen=True):
         return self.cost_of(parts, work) <= self.tokens
 
 
+_MIN_LINK_TOKENS = 200
+"""In a smaller budget a reply has no link."""
+
+
+def may_link(policy: ResolvedPolicy) -> bool:
+    """Whether a reply that shows a part of a result has a link to the whole."""
+    return policy.links and policy.max_tokens >= _MIN_LINK_TOKENS
+
+
 class Frame:
     """Everything in a reply besides the window, and the budget for both."""
 
     def __init__(
-        self, policy: ResolvedPolicy, note: Note, work: Work, other_text: str = "", structured: bool = False
+        self,
+        policy: ResolvedPolicy,
+        note: Note,
+        work: Work,
+        structured: bool = False,
+        link: ResourceLink | None = None,
     ) -> None:
         """
         Args:
-            other_text: Other text of the reply that the model reads, such as a link.
             structured: Whether the reply has the value as structured content too.
+            link: The link to the result, which the reply has if the policy says so.
         """
         self.policy = policy
         self.budget: Budget = Budget.of(policy)
@@ -297,11 +311,12 @@ class Frame:
         """Whether values may be written as tables. MCP: beside structured content, a tool should return the serialized
         JSON as text."""
         self._note = note
-        self._other_text = other_text
+        self._link = link if may_link(policy) else None
+        self._link_text = "" if self._link is None else jsonrpc.encode(self._link).decode()
 
     def without_tables(self) -> "Frame":
         policy = replace(self.policy, tables=False)
-        return Frame(policy, self._note, self.work, self._other_text, self.structured)
+        return Frame(policy, self._note, self.work, self.structured, self._link)
 
     def add_note(self, window: Window) -> Window:
         return with_note(window, self._note)
@@ -320,7 +335,7 @@ class Frame:
         window = Window(
             unit, start, end, total, encoded.text, value=value, form=encoded.form, cuts=cuts, words=encoded.words
         )
-        return self.add_note(window)
+        return with_note(window, self._note, encoded.legend)
 
     def cost(self, window: Window) -> int:
         """Returns the tokens of the whole reply: every text that a host may show to the model."""
@@ -331,7 +346,7 @@ class Frame:
         return self.budget.admits(self._counted_parts(window), self.work)
 
     def _counted_parts(self, window: Window) -> list[str]:
-        parts = [*window.texts, self._other_text]
+        parts = [*window.texts, self._link_text]
         if self.structured and window.value is not UNSET:
             parts.append(jsonrpc.encode(window.value).decode())
         return parts
