@@ -11,7 +11,7 @@ from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.observers import CallObserver, ObservedCall
 from deltamcp.calls.rate_limits import Rate, RateLimits
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.items.function_shape import Depends
+from deltamcp.catalog.items.function import Depends
 from deltamcp.context import Context, Elicited, elicitation, roots, sampling
 from deltamcp.errors import (
     ArgumentsError,

@@ -28,8 +28,7 @@ from deltamcp.calls.user_questions import Consents, ModelQuestions
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.meta_tools import MetaTool
-from deltamcp.context import Channel
-from deltamcp.conversation_state import StateStore
+from deltamcp.context import Channel, StateStore
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, HeldResults, McpDelivery, McpLiteDelivery

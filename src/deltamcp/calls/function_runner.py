@@ -25,10 +25,9 @@ from deltamcp.calls.middleware import (
     run_steps,
 )
 from deltamcp.calls.request_context import RequestContext, RequestState
-from deltamcp.catalog.items.function_shape import Dependency, FunctionShape
+from deltamcp.catalog.items.function import Dependency, FunctionShape, source_line
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.items.prompt import Completer, Prompt
-from deltamcp.catalog.items.registration import source_line
 from deltamcp.catalog.items.resource import Resource
 from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 from deltamcp.context import Channel, Context, InputPending, MissingCapabilityError, OwnServer, RequestProgress

@@ -12,8 +12,13 @@ from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog import discovery
-from deltamcp.catalog.execute_arguments import ExecuteArguments, UnknownOperationError, parse_execute_arguments
-from deltamcp.catalog.meta_tools import RUNNING_META_TOOLS, MetaTool
+from deltamcp.catalog.meta_tools import (
+    RUNNING_META_TOOLS,
+    ExecuteArguments,
+    MetaTool,
+    UnknownOperationError,
+    parse_execute_arguments,
+)
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import ResultOverride

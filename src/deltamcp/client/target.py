@@ -25,7 +25,7 @@ from deltamcp.values import JSON
 if TYPE_CHECKING:
     from deltamcp.calls.engine import Engine
     from deltamcp.client.links.link import ClientLink, TokenSource
-    from deltamcp.client.links.process_guard import ProcessGuard
+    from deltamcp.client.links.process import ProcessGuard
 
 
 @runtime_checkable
@@ -155,7 +155,7 @@ class Address(Struct, frozen=True):
             tokens = None  # a header of the caller's own is sent instead of any token
 
         def make_lite_link() -> "ClientLink":
-            from deltamcp.client.links.mcp_lite import McpLiteLink
+            from deltamcp.client.links.http import McpLiteLink
 
             return McpLiteLink(self.label, self.url, all_headers, tokens, limits)
 
@@ -165,7 +165,7 @@ class Address(Struct, frozen=True):
             return HttpLink(self.label, self.url, all_headers, tokens, limits)
 
         def make_sse_link() -> "ClientLink":
-            from deltamcp.client.links.sse import SseLink
+            from deltamcp.client.links.http import SseLink
 
             return SseLink(self.label, self.url, all_headers, tokens, limits)
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from deltamcp.calls.engine import Engine
-from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.client.links.process import ProcessGuard
 from deltamcp.client.options import ClientOptions
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.api_server import ApiServer, is_api

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
-from deltamcp.catalog.operations_file.document import PLACEHOLDER, HttpHandler, ParameterPlace, ServiceEntry
+from deltamcp.catalog.operations_file import PLACEHOLDER, HttpHandler, ParameterPlace, ServiceEntry
 from deltamcp.errors import ConfigurationError, ToolError, UpstreamError
 from deltamcp.limits import Limits
 from deltamcp.results.document import MAX_VALUES, TooManyValuesError, decode_counted

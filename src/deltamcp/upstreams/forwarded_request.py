@@ -22,7 +22,7 @@ from deltamcp.upstreams.relayed_messages import RelayedMessages, request_owner
 from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Era, InputRequest, RawResult, Terms
 
 if TYPE_CHECKING:
-    from deltamcp.client.gateway_client import GatewayClient
+    from deltamcp.client.client import GatewayClient
 
 
 _MAX_ROUNDS = 50

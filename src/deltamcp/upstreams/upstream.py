@@ -42,8 +42,8 @@ from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
-    from deltamcp.client.gateway_client import GatewayClient
-    from deltamcp.client.links.process_guard import ProcessGuard
+    from deltamcp.client.client import GatewayClient
+    from deltamcp.client.links.process import ProcessGuard
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 

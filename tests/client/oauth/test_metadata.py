@@ -2,9 +2,9 @@
 
 import pytest
 
-from deltamcp.client.oauth.challenge import BearerChallenge
 from deltamcp.client.oauth.json_http import JsonHttp
 from deltamcp.client.oauth.metadata import (
+    BearerChallenge,
     covers,
     find_issuer,
     find_resource,

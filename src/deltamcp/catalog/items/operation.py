@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from deltamcp.catalog import lite_tools
-from deltamcp.catalog.items.function_shape import FunctionShape
-from deltamcp.catalog.items.registration import (
+from deltamcp.catalog.items.function import (
+    FunctionShape,
     omit_empty,
     read_tags,
 )

@@ -10,7 +10,7 @@ from deltamcp.cli.serving import monitoring_options
 from deltamcp.cli.serving.monitoring_options import LogOptions
 from deltamcp.cli.terminal import output
 from deltamcp.cli.terminal.output import ProgressBar, waiting_label
-from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.client.links.process import ProcessGuard
 from deltamcp.costs.cost import GatewayCost, ServerListing, count_gateway
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.gateway.api_server import ApiServer

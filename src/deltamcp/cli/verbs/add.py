@@ -17,10 +17,10 @@ from deltamcp.gateway.config_faults import entry_line
 from deltamcp.gateway.trust.review import approve_command
 from deltamcp.hosts import files
 from deltamcp.hosts.files import is_reference
+from deltamcp.hosts.gateway_file import servers_key, switch_off_server
 from deltamcp.hosts.host_entry import find_program
 from deltamcp.hosts.hosts import Machine, belongs_to_project, installed_folder
-from deltamcp.hosts.installation import decode, editor_for, members_at, write_host_file
-from deltamcp.hosts.server_edit import add_server, remove_server, servers_key, switch_off_server
+from deltamcp.hosts.installation import decode, editor_for, members_at, put_member, remove_member, write_host_file
 from deltamcp.runtime.own_files import user_folder
 from deltamcp.runtime.secrets import is_secret_name
 
@@ -88,7 +88,8 @@ def run(args: argparse.Namespace, verb: argparse.ArgumentParser) -> None:
     if before is not None:
         _check_name(name, read_gateway_file(path))
     with file_faults(path):
-        after = add_server(path, before or b"", name, entry)
+        content = before or b""
+        after = put_member(path, content, [servers_key(path, content)], name, {**entry})
     _print_hints(entry)
     if _write(path, before, after, args):
         if belongs_to_project(path, Machine.detect()):
@@ -104,7 +105,8 @@ def run_remove(args: argparse.Namespace) -> None:
     if before is None:
         raise ConfigurationError(f"There is no file {path}.")
     found = read_gateway_file(path)
-    own = members_at(editor_for(path).parse(decode(before)), [servers_key(path, before)])
+    keys = [servers_key(path, before)]
+    own = members_at(editor_for(path).parse(decode(before)), keys)
     included = [one for file in found.paths[1:] for one in files.read_servers(file, at_least=0)]
     elsewhere = next((one for one in included if one.name == args.name), None)
     names = [*(one.name for one in found.config.upstreams), *(one.name for one in found.skipped)]
@@ -120,7 +122,7 @@ def run_remove(args: argparse.Namespace) -> None:
         print_line(f"{args.name} is in {elsewhere.path}, and stays there, switched off for this gateway.")
     elif args.name in own:
         with file_faults(path):
-            after = remove_server(path, before, args.name)
+            after = remove_member(path, before, keys, args.name)
     else:
         raise ConfigurationError(f"{args.name} is there because two files have a server of one name; rename it there.")
     if _write(path, before, after, args):

@@ -96,9 +96,9 @@ def run(args: argparse.Namespace) -> None:
     ask = functools.partial(_ask_server, seconds=args.timeout)
     report = asyncio.run(_audit_with_progress(servers, gateways, ask, args))
     if args.html:
-        from deltamcp.cli.terminal import audit_page, written_page
+        from deltamcp.cli.terminal import report_pages
 
-        written_page.write(args.html, audit_page.render_page(report))
+        report_pages.write(args.html, report_pages.audit_page(report))
     if args.json:
         output.print_json(msgspec.to_builtins(report))
     else:
@@ -179,8 +179,7 @@ def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None)
 
 async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
     from deltamcp.cli.verbs import login  # imported late, as what follows, so that other verbs start faster
-    from deltamcp.client.client import DeltaClient
-    from deltamcp.client.gateway_client import GatewayClient
+    from deltamcp.client.client import DeltaClient, GatewayClient
     from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
     from deltamcp.gateway.api_server import ApiServer, is_api, name_api
     from deltamcp.gateway.connections import cache_folder

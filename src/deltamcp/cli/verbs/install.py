@@ -11,28 +11,26 @@ from deltamcp.cli.terminal.elicitation import agrees
 from deltamcp.cli.terminal.file_change import confirm, file_faults, name_file, print_change
 from deltamcp.cli.terminal.output import print_line, suggest
 from deltamcp.errors import ConfigurationError
+from deltamcp.hosts.gateway_file import gateway_path, read_file, servers_path
 from deltamcp.hosts.host_entry import find_program_for
 from deltamcp.hosts.hosts import HOST_FILES, HostFile, Machine, host_id, installed_folder, is_project_file
 from deltamcp.hosts.install_plan import InstallPlan, InstallPlanner, ServerChoice, host_files
 from deltamcp.hosts.installation import (
     Installation,
     InstallationStore,
-    MovedServers,
-    Undone,
-    digest_of,
-    undo,
-    write_host_file,
-)
-from deltamcp.hosts.installed_gateway import gateway_path, read_file, servers_path
-from deltamcp.hosts.installed_server import (
     InstalledServer,
     InstalledServerStore,
+    MovedServers,
+    Undone,
     choose_host_file,
+    digest_of,
     find_keys,
     make_own_entry,
     name_server,
-    remove_entry,
+    remove_member,
+    undo,
     write_entry,
+    write_host_file,
 )
 from deltamcp.hosts.movable_servers import PermissionRule
 from deltamcp.runtime.own_files import replace_own_file
@@ -352,7 +350,7 @@ def _uninstall_own(args: argparse.Namespace, own: Sequence[InstalledServer]) -> 
     for server in named:
         with file_faults(server.path):
             before = server.path.read_bytes() if server.path.exists() else b""
-            after = remove_entry(server, before) if before else b""
+            after = remove_member(server.path, before, server.keys, server.name) if before else b""
         if after == before:
             print_line(f"{server.path} no longer has {server.name}.")
             InstalledServerStore().delete(server)

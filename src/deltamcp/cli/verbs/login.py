@@ -9,10 +9,8 @@ import sys
 from deltamcp.cli.terminal import targets
 from deltamcp.cli.terminal.elicitation import agrees
 from deltamcp.cli.terminal.output import print_json, print_line, print_notice
-from deltamcp.client.oauth.challenge import read_bearer_challenge
-from deltamcp.client.oauth.login_page import LoginPage
-from deltamcp.client.oauth.metadata import covers
-from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
+from deltamcp.client.oauth.metadata import covers, read_bearer_challenge
+from deltamcp.client.oauth.oauth import LoginPage, LoginRequiredError, OAuth
 from deltamcp.client.oauth.server_access import ServerAccess
 from deltamcp.errors import ConfigurationError, UnauthorizedError
 

@@ -41,9 +41,9 @@ def run(args: argparse.Namespace) -> None:
         return
     rows = file.read(args.days)
     if args.html and rows:
-        from deltamcp.cli.terminal import stats_page, written_page
+        from deltamcp.cli.terminal import report_pages
 
-        written_page.write(args.html, stats_page.render_page(rows, tokens.describe()))
+        report_pages.write(args.html, report_pages.stats_page(rows, tokens.describe()))
     if args.json:
         _print_json(rows, args.by)
     elif rows:

@@ -7,17 +7,15 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from deltamcp.auth.safe_url import is_loopback
-from deltamcp.client.oauth.challenge import read_scopes
+from deltamcp.client.oauth.grants import DEVICE_CODE, read_error_code
 from deltamcp.client.oauth.json_http import JsonHttp
-from deltamcp.client.oauth.metadata import IssuerDocument
-from deltamcp.client.oauth.token_request import read_error_code
+from deltamcp.client.oauth.metadata import IssuerDocument, read_scopes
 from deltamcp.client.oauth.token_storage import ClientAuthMethod, ClientIdentity
 from deltamcp.errors import UnauthorizedError
 
 _SECRET_METHODS: tuple[ClientAuthMethod, ...] = ("client_secret_basic", "client_secret_post")
 _CLIENT_TEXT = re.compile(r"[\x20-\x7e]{1,1024}")
 """Ids and secrets (RFC 6749, A.1 and A.2); longer ones make addresses that browsers do not open."""
-DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 class OwnIdentity(Struct, frozen=True):

@@ -9,26 +9,32 @@ from msgspec.structs import replace
 
 from deltamcp.client.links.http1 import origin
 from deltamcp.client.links.link import UserNeededError
-from deltamcp.client.oauth.challenge import BearerChallenge, add_offline_access, read_bearer_challenge, select_scopes
-from deltamcp.client.oauth.grants import listen_for_redirect, log_in_by_device, make_code_request, make_state, read_code
+from deltamcp.client.oauth.grants import (
+    TokenRefusedError,
+    authenticate_client,
+    find_token_endpoint,
+    listen_for_redirect,
+    log_in_by_device,
+    make_code_request,
+    make_state,
+    read_code,
+    request_tokens,
+)
 from deltamcp.client.oauth.json_http import JsonHttp
-from deltamcp.client.oauth.login_page import LoginPage, can_open_browser, find_warnings
 from deltamcp.client.oauth.metadata import (
+    BearerChallenge,
     IssuerDocument,
     ResourceDocument,
+    add_offline_access,
     covers,
     find_issuer,
     find_resource,
     is_server,
+    read_bearer_challenge,
+    select_scopes,
 )
-from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
+from deltamcp.client.oauth.oauth import LoginPage, LoginRequiredError, OAuth, can_open_browser, find_warnings
 from deltamcp.client.oauth.registration import OwnIdentity, identify_client
-from deltamcp.client.oauth.token_request import (
-    TokenRefusedError,
-    authenticate_client,
-    find_token_endpoint,
-    request_tokens,
-)
 from deltamcp.client.oauth.token_storage import (
     ClientIdentity,
     IssuedTokens,

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from deltamcp.catalog.text.clean_text import json_text, visible, visible_line
 from deltamcp.errors import UsageError
+from deltamcp.results import document
 from deltamcp.values import JSON
 from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
 
@@ -127,9 +128,9 @@ def _is_reordered(difference: _Difference) -> bool:
     return words[0] is not None and words[0] == words[1]
 
 
-def pointer(*parts: str) -> str:
-    """Returns a JSON pointer (RFC 6901): the first part is one already, the others are names."""
-    return "/".join([parts[0], *(part.replace("~", "~0").replace("/", "~1") for part in parts[1:])])
+def pointer(place: str, *names: str) -> str:
+    """Returns the JSON pointer (RFC 6901) of what is at names within a place."""
+    return place + document.pointer(*names)
 
 
 def _without_numbers(value: JSON) -> JSON:

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation, ToolOptions
-from deltamcp.catalog.operations_file.document import ServiceEntry
+from deltamcp.catalog.operations_file import ServiceEntry
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError, ToolError
 from deltamcp.limits import Limits

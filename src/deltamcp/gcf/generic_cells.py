@@ -1,17 +1,132 @@
-"""Schemas of tables and the cells of their lines: parses both, and builds rows (SPEC 2.1, 7.4)."""
+"""Cells and columns of tables: whole columns are formatted at once, schemas and lines parsed (SPEC 2.1, 7.4)."""
 
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from deltamcp.gcf.generic.cells import ABSENT, MAX_MEMO
-from deltamcp.gcf.generic.lines import MAX_DEPTH
-from deltamcp.gcf.scalars import IS_NUMBER, GcfError, parse_key, parse_number, parse_quoted, parse_scalar
+from deltamcp.gcf.header import MAX_DEPTH
+from deltamcp.gcf.scalars import (
+    INT64_MAX,
+    INT64_MIN,
+    IS_NUMBER,
+    GcfError,
+    format_key,
+    format_number,
+    format_scalar,
+    parse_key,
+    parse_number,
+    parse_quoted,
+    parse_scalar,
+    quote_if_needed,
+)
 
+SCALAR, OBJECT, ARRAY, MISSING = range(4)
+NULL_TYPE = type(None)
+MAX_MEMO = 10_000
+"""Strings that a memo holds. Measured: beyond that, a lookup costs more than formatting the string again."""
+_STRINGS, _INTEGERS = {str}, {int}
+_SCALARS = {str, int, float, bool, NULL_TYPE}
 _PLAIN_COLUMNS = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}", re.ASCII).match
 _BARE_VALUE = re.compile(r"[^,}]*")
+_QUOTED = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_DECLARED_MARKER = re.compile(rf'\^\{{(?:{_QUOTED}|[^"}}|])*+\}}(?=\||\Z)')
+_CELL_PATTERNS = {
+    mark: re.compile(rf'[ \t]*({_QUOTED}[ \t]*|{_DECLARED_MARKER.pattern}|[^" \t\{mark}][^\{mark}]*|)\{mark}')
+    for mark in "|,"
+}
+_NULL = "-"
+
+
+class AbsentCell:
+    """The type of `ABSENT`, the value of a cell that a row does not have."""
+
+
+ABSENT = AbsentCell()
+
+
+class ValueKinds(dict[type, int]):
+    """The kind of a value by its type. A type that JSON does not have raises `GcfError`."""
+
+    def __init__(self) -> None:
+        super().__init__({str: SCALAR, int: SCALAR, float: SCALAR, bool: SCALAR, NULL_TYPE: SCALAR})
+        self.update({dict: OBJECT, list: ARRAY, tuple: ARRAY, AbsentCell: MISSING})
+
+    def __missing__(self, value_type: type) -> int:
+        for base in (dict, list, tuple, str, int, float):
+            if issubclass(value_type, base):
+                self[value_type] = self[base]
+                return self[base]
+        raise GcfError("unsupported_value", f"{value_type.__name__} is not a JSON value")
+
+
+class StringMemo(dict[str, str]):
+    """Formatted strings, by the string."""
+
+    def __missing__(self, text: str) -> str:
+        if len(self) > MAX_MEMO:
+            self.clear()
+        self[text] = written = quote_if_needed(text)
+        return written
+
+
+class KeyMemo(dict[str, str]):
+    """Formatted keys, by the key."""
+
+    def __missing__(self, name: str) -> str:
+        self[name] = written = format_key(name)
+        return written
+
+
+class CellFormatters(dict[type, Callable[[Any], str]]):
+    """Functions that format a cell, by the type of its value. A nested value becomes `^` (SPEC 7.4.4)."""
+
+    def __init__(self, texts: StringMemo, kinds: ValueKinds) -> None:
+        super().__init__({str: texts.__getitem__, int: format_number, float: format_number})
+        self.update({bool: {True: "true", False: "false"}.__getitem__, NULL_TYPE: {None: "-"}.__getitem__})
+        self[AbsentCell] = {ABSENT: "~"}.__getitem__
+        self._kinds = kinds
+
+    def __missing__(self, value_type: type) -> Callable[[Any], str]:
+        self[value_type] = formatter = format_scalar if self._kinds[value_type] == SCALAR else _nested_marker
+        return formatter
+
+
+def _nested_marker(_: Any) -> str:
+    return "^"
+
+
+class CellWriter:
+    """Formats cells, and remembers formatted strings and the formatters of types."""
+
+    def __init__(self) -> None:
+        self.kinds: ValueKinds = ValueKinds()
+        self.texts: StringMemo = StringMemo()
+        self.names: KeyMemo = KeyMemo()
+        self.formatters: CellFormatters = CellFormatters(self.texts, self.kinds)
+
+    def kinds_of(self, values: Iterable[Any]) -> set[int]:
+        """Returns the kinds that occur among `values`."""
+        types = set(map(type, values))
+        return {SCALAR} if types and types <= _SCALARS else {self.kinds[value_type] for value_type in types}
+
+    def format_column(self, values: Sequence[Any]) -> list[str]:
+        """Formats every value as a cell."""
+        types = set(map(type, values))
+        if types == _STRINGS:
+            return list(map(self.texts.__getitem__, values))
+        if types == _INTEGERS and min(values) >= INT64_MIN and max(values) <= INT64_MAX:
+            return list(map(str, values))
+        formatters = self.formatters
+        if AbsentCell in types:
+            cells = ["~"] * len(values)
+            for place, value in enumerate(values):
+                if value is not ABSENT:
+                    cells[place] = formatters[type(value)](value)
+            return cells
+        return [formatters[type(value)](value) for value in values]
 
 
 @dataclass
@@ -152,14 +267,6 @@ def _column_path(column: SchemaColumn) -> tuple[str, ...]:
     return path if all(path) and column.constant is ABSENT else (column.name,)
 
 
-_QUOTED = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-_DECLARED_MARKER = re.compile(rf'\^\{{(?:{_QUOTED}|[^"}}|])*+\}}(?=\||\Z)')
-_CELL_PATTERNS = {
-    mark: re.compile(rf'[ \t]*({_QUOTED}[ \t]*|{_DECLARED_MARKER.pattern}|[^" \t\{mark}][^\{mark}]*|)\{mark}')
-    for mark in "|,"
-}
-
-
 @dataclass(frozen=True)
 class AttachmentMarker:
     """The cell of a value that is written under its row. `names` are the value's fields, if the cell declares them."""
@@ -167,7 +274,6 @@ class AttachmentMarker:
     names: list[str] | None = None
 
 
-_NULL = "-"
 _MARKERS = {"~": ABSENT, "^": AttachmentMarker()}
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from deltamcp.gcf.graph.decoder import parse_declaration, parse_id
-from deltamcp.gcf.graph.model import (
+from deltamcp.gcf.graph_model import (
     DELTA_SECTIONS,
     REFERENCE,
     SHORT_KINDS,
@@ -15,9 +14,11 @@ from deltamcp.gcf.graph.model import (
     Session,
     Symbol,
     group_name,
+    pack_root,
     resolve_edges,
     sort_symbols,
 )
+from deltamcp.gcf.graph_text import parse_declaration, parse_id
 from deltamcp.gcf.header import (
     Dialect,
     check_count,
@@ -25,10 +26,10 @@ from deltamcp.gcf.header import (
     errors_at_line,
     open_text,
     parse_count,
+    root_matches,
     savings,
     write_header,
 )
-from deltamcp.gcf.roots import pack_root, root_matches
 from deltamcp.gcf.scalars import GcfError
 
 

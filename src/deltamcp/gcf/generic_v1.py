@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from deltamcp.gcf.generic.cells import ARRAY, OBJECT, SCALAR, CellWriter
-from deltamcp.gcf.generic.lines import ContentLines
-from deltamcp.gcf.generic.schema import parse_columns, split_cells
-from deltamcp.gcf.generic.table import JsonObject, all_fields
+from deltamcp.gcf.generic_cells import ARRAY, OBJECT, SCALAR, CellWriter, parse_columns, split_cells
+from deltamcp.gcf.generic_table import JsonObject, all_fields
+from deltamcp.gcf.header import ContentLines
 from deltamcp.gcf.scalars import GcfError, canonical_cell, format_scalar, parse_key, parse_scalar
 
-MAX_DEPTH = 100
+MAX_V1_DEPTH = 100
 
 _SAMPLED_ROWS, _MIN_OVERLAP = 5, 0.7
 _BRACKET = re.compile(r"\[(0|[1-9][0-9]{0,17})\]", re.ASCII).match
@@ -92,8 +91,8 @@ class _V1Writer:
 
 
 def _check_depth(depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise GcfError("too_deep", f"a v1 text cannot be nested deeper than {MAX_DEPTH}")
+    if depth > MAX_V1_DEPTH:
+        raise GcfError("too_deep", f"a v1 text cannot be nested deeper than {MAX_V1_DEPTH}")
 
 
 def _is_uniform(rows: Sequence[JsonObject]) -> bool:

@@ -7,9 +7,20 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
-from deltamcp.gcf.generic.cells import ABSENT, ARRAY, MISSING, OBJECT, SCALAR, CellWriter
-from deltamcp.gcf.generic.lines import HEADER
-from deltamcp.gcf.generic.schema import AttachmentMarker, RowSchema, SchemaColumn, TokenValues, split_cells
+from deltamcp.gcf.generic_cells import (
+    ABSENT,
+    ARRAY,
+    MISSING,
+    OBJECT,
+    SCALAR,
+    AttachmentMarker,
+    CellWriter,
+    RowSchema,
+    SchemaColumn,
+    TokenValues,
+    split_cells,
+)
+from deltamcp.gcf.header import GENERIC_HEADER
 from deltamcp.gcf.scalars import GcfError, parse_key, parse_scalar, quote
 
 MAX_COLUMNS = 1_000
@@ -236,7 +247,7 @@ def encode_generic_grouped(value: Any, key_field: str, group_field: str) -> str:
     groups: dict[str, list[str]] = {}
     for group, row in zip(columns[group_place], map("|".join, zip(*written_columns, strict=True)), strict=True):
         groups.setdefault(group, []).append(row)
-    lines = [HEADER, f"## [{len(value)}]{{{','.join(header)}}} group={names[group_place]}"]
+    lines = [GENERIC_HEADER, f"## [{len(value)}]{{{','.join(header)}}} group={names[group_place]}"]
     for group, rows in groups.items():
         lines += [f"{names[group_place]}={group} [{len(rows)}]", *rows]
     return "\n".join(lines) + "\n"

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-from deltamcp.gcf.generic.cells import MISSING, OBJECT, SCALAR, CellWriter
-from deltamcp.gcf.generic.lines import HEADER, MAX_DEPTH
-from deltamcp.gcf.generic.table import MAX_COLUMNS, EncodedTable, JsonObject, TableEncoder, all_fields
-from deltamcp.gcf.generic.v1 import encode_v1
+from deltamcp.gcf.generic_cells import MISSING, OBJECT, SCALAR, CellWriter
+from deltamcp.gcf.generic_table import MAX_COLUMNS, EncodedTable, JsonObject, TableEncoder, all_fields
+from deltamcp.gcf.generic_v1 import encode_v1
+from deltamcp.gcf.header import GENERIC_HEADER, MAX_DEPTH
 from deltamcp.gcf.scalars import GcfError
 
 WriteSteps = Iterator["WriteSteps"]
@@ -38,7 +38,7 @@ def encode_generic(
 
 class _GenericWriter:
     def __init__(self, *, flatten: bool, constants: bool) -> None:
-        self.lines = [HEADER]
+        self.lines = [GENERIC_HEADER]
         self._cells = CellWriter()
         self._tables = TableEncoder(self._cells, flatten=flatten)
         self._constants = constants
@@ -199,7 +199,7 @@ class GenericStreamEncoder:
         self._keys: set[str] | None = None
         self._table_open = self._closed = False
         self._counts: list[int] = []
-        write(f"{HEADER}\n")
+        write(f"{GENERIC_HEADER}\n")
 
     def begin_array(self, name: str, fields: Sequence[str]) -> None:
         """Begins a table called `name` with these columns. Rows are flat, so no column may be a path."""

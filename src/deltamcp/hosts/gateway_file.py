@@ -1,19 +1,26 @@
-"""The files of a gateway that `install` makes: the servers as their host had them, and what includes them."""
+"""A gateway's own file, as text: `install` makes it and what it includes, `add` and `remove` edit it.
+
+All that is not edited stays as it was.
+"""
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import tomlkit
 
+from deltamcp.errors import ConfigurationError
 from deltamcp.hosts import jsonc_edit, toml_edit
-from deltamcp.hosts.hosts import MCP_SERVERS_KEY, installed_folder
-from deltamcp.hosts.installation import MovedServers, decode, members_at
+from deltamcp.hosts.files import find_server_maps
+from deltamcp.hosts.hosts import MCP_SERVERS_KEY, SERVER_KEYS, installed_folder
+from deltamcp.hosts.installation import MovedServers, check_edit, decode, editor_for, members_at, with_members
 from deltamcp.hosts.movable_servers import Restrictions
 from deltamcp.values import JSON
 
 _SERVERS_KEYS = (MCP_SERVERS_KEY,)
+_SWITCH = re.compile(r"^[ \t]*enabled[ \t]*=[ \t]*true\b", re.MULTILINE)
 
 
 def gateway_path(stem: str) -> Path:
@@ -95,3 +102,43 @@ def read_file(path: Path) -> bytes | None:
         return path.read_bytes()
     except OSError:
         return None
+
+
+def servers_key(path: Path, content: bytes) -> str:
+    """Returns the name of the object in which a gateway's file has its servers.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or is in the format of a host that writes entries in another way;
+            the text is the end of a sentence.
+    """
+    key = "servers" if path.suffix == ".toml" else MCP_SERVERS_KEY
+    document = editor_for(path).parse(decode(content))
+    others = {one for one in " ".join(SERVER_KEYS).split() if one != key}
+    found = [one for one in others if any(one.servers for one in find_server_maps(document, one))]
+    if found and not members_at(document, [key]):
+        raise ConfigurationError(f"its servers are under {found[0]!r}, as its host writes them; change it there")
+    return key
+
+
+def switch_off_server(content: bytes, name: str) -> bytes:
+    """Returns a gateway's TOML in which a server of an included file is switched off.
+
+    Raises:
+        ConfigurationError: as of `put_member`.
+    """
+    text, keys = decode(content), ["servers"]
+    document: JSON = toml_edit.parse(text)
+    servers = members_at(document, keys)
+    table = toml_edit.member_texts(text, keys).get(name)
+    if table is None:
+        edited = toml_edit.edit_members(text, keys, {}, [toml_edit.make_member(name, {"enabled": False}, text, keys)])
+    else:
+        changed, count = _SWITCH.subn("enabled = false", table, count=1)
+        if not count:
+            line_end = "\r\n" if "\r\n" in text else "\n"
+            header, _, rest = table.partition(line_end)
+            changed = line_end.join([header, "enabled = false", *([rest] if rest else [])])
+        edited = toml_edit.edit_members(text, keys, {name: [changed]})
+    expected = {**members_at(servers, [name]), "enabled": False}
+    check_edit(toml_edit, edited, with_members(document, keys, {**servers, name: expected}))
+    return edited.encode()

@@ -5,9 +5,9 @@ from collections.abc import Generator
 from types import GeneratorType
 from typing import Any, Literal
 
-from deltamcp.gcf.generic.cells import ABSENT, AbsentCell
-from deltamcp.gcf.generic.lines import MAX_DEPTH, ContentLines
-from deltamcp.gcf.generic.schema import (
+from deltamcp.gcf.generic_cells import (
+    ABSENT,
+    AbsentCell,
     AttachmentMarker,
     RowSchema,
     SchemaColumn,
@@ -15,8 +15,9 @@ from deltamcp.gcf.generic.schema import (
     parse_columns,
     split_cells,
 )
-from deltamcp.gcf.generic.table import read_grouped_rows
-from deltamcp.gcf.generic.v1 import decode_v1
+from deltamcp.gcf.generic_table import read_grouped_rows
+from deltamcp.gcf.generic_v1 import decode_v1
+from deltamcp.gcf.header import MAX_DEPTH, ContentLines
 from deltamcp.gcf.scalars import BARE_KEY, GcfError, parse_key, parse_scalar
 
 _COUNT = re.compile(r"\[(?:(0|[1-9][0-9]*)|(\?))(:?)\]", re.ASCII).match
