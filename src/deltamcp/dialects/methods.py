@@ -102,7 +102,7 @@ def _object(params: _Params, name: str, where: str = "params") -> dict[str, JSON
         return {}
     if type(value) is not dict:
         raise _InvalidParamError(f"{where}.{name} must be an object.")
-    return cast("dict[str, JSON]", value)
+    return value
 
 
 def _texts(params: _Params, name: str, where: str = "params") -> dict[str, str]:

@@ -40,6 +40,10 @@ class Quota:
         self._in_all += amount
         return True
 
+    def has_room(self, account: str) -> bool:
+        """Whether the account could take one more."""
+        return self._held.get(account, 0) < self.share and self._in_all < self._limit
+
     async def take_in_turn(self, account: str, amount: int, seconds: float) -> bool:
         """Counts an amount for an account in its turn; returns False if that comes not within `seconds`."""
         if account not in self._waiting and self.take(account, amount):

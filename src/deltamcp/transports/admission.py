@@ -1,6 +1,6 @@
 """Admits requests over HTTP and gRPC: the steps that each passes, in their order, before its message is read.
 
-1. `begin` and `locate`: its request id, and its client, perhaps behind trusted proxies.
+1. `begin`: its request id, and its client, perhaps behind trusted proxies.
 2. `turns`: its turn among the clients.
 3. `check_rate`: the rate of the client's address.
 4. `identify`: its credentials, and the rate of the principal that they are of.
@@ -81,25 +81,22 @@ class Admission:
         self._request_ids = HttpRequestIds() if request_ids else None
         self.proxies: TrustedProxies | None = TrustedProxies(trusted_proxies) if trusted_proxies else None
         """None if nobody is believed to pass on requests of others."""
-        self._find_sender = functools.lru_cache(_KEPT_SENDERS)(self._make_sender)
+        self._kept_sender = functools.lru_cache(_KEPT_SENDERS)(self._make_sender)
         if auth is not None:
             engine.lifespan.add_closer(auth.close)
 
-    def begin(self, headers: Headers) -> HeaderList:
-        """Sets the request's id, and returns what its response says of it."""
-        return () if self._request_ids is None else self._request_ids.begin(headers)
+    def begin(self, scope: Scope, headers: Headers) -> tuple[HeaderList, Scope, tuple[str, Caller]]:
+        """Begins a request, which gets its id.
 
-    def locate(self, scope: Scope, headers: Headers) -> tuple[Scope, str, Caller]:
-        """Returns the request's scope, with the client behind proxies, and that client's address.
-
-        The third value is the caller as long as nobody has asked for its credentials.
+        Returns what its response says of that; its scope, with the client behind proxies; and that client's address,
+        with the caller as long as nobody has asked for its credentials.
         """
+        added = () if self._request_ids is None else self._request_ids.begin(headers)
         if self.proxies is not None:
             scope = self.proxies.resolve(scope, headers)
         client = scope.get("client")
         host = client[0] if client else ""
-        find = self._find_sender if len(host) <= _HOST_CHARS else self._make_sender
-        return scope, *find(host)
+        return added, scope, (self._kept_sender if len(host) <= _HOST_CHARS else self._make_sender)(host)
 
     def _make_sender(self, host: str) -> tuple[str, Caller]:
         address = client_address({"client": (host, 0)})

@@ -64,10 +64,9 @@ class HttpApp(ServerApp):
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         place = self._find_place(scope)
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        added = self._admission.begin(headers)
+        added, scope, (address, caller) = self._admission.begin(scope, headers)
         if added:
             send = asgi.adding_headers(send, added)
-        scope, address, caller = self._admission.locate(scope, headers)
         if not self._admission.turns.take_free():
             await self._admission.turns.take(address)
         if not self._engine.lifespan.started and (place.names is not None or place.steps):

@@ -96,8 +96,8 @@ class McpEndpoint:
                 if isinstance(ask, Listen):
                     await self._follow(await self._listen(message, dialect, version, ask, exchange), exchange, message)
                     return
-            reply = HttpReply(exchange, exchange.accepts, self._engine.limits)
-            performing = self._calls.perform(understood, reply, message.id, exchange.caller.account)
+            reply = HttpReply(exchange, self._engine.limits)
+            performing = self._calls.perform(understood, reply, message.id)
             await serve(reply, performing, functools.partial(_write, message, dialect, version))
 
     # The modern era

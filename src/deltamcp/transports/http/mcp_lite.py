@@ -28,7 +28,7 @@ from deltamcp.errors import Fault, ToolError
 from deltamcp.limits import Limits
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import HeaderList, Headers
-from deltamcp.transports.http.exchange import ONLY_JSON, BodyReader, Exchange, HttpAnswer
+from deltamcp.transports.http.exchange import BodyReader, Exchange, HttpAnswer
 from deltamcp.transports.http.reply import CallsInFlight, HttpReply, WatchedChannel, respond, serve
 from deltamcp.transports.options import McpLiteSettings
 from deltamcp.transports.quota import TOO_MANY_CALLS, UNREAD_PARTS
@@ -447,9 +447,7 @@ class McpLiteEndpoint:
         self._streams.add(stream)
         try:
             await stream.open()
-            performing = self._calls.perform(
-                wait_to_end(understood, request), stream, request.id, exchange.caller.account
-            )
+            performing = self._calls.perform(wait_to_end(understood, request), stream, request.id)
             await serve(stream, performing, functools.partial(write_last_event, self._lite, request, started))
         finally:
             self._streams.discard(stream)
@@ -458,8 +456,8 @@ class McpLiteEndpoint:
     def _perform(
         self, request: Request, asked: tuple[Terms, EngineAsk] | Failure, exchange: Exchange
     ) -> tuple[HttpReply, Awaitable[Outcome | None]]:
-        reply = HttpReply(exchange, ONLY_JSON, self._engine.limits)
-        return reply, self._calls.perform(asked, reply, request.id, exchange.caller.account)
+        reply = HttpReply(exchange, self._engine.limits)
+        return reply, self._calls.perform(asked, reply, request.id)
 
     def _write(self, request: Request, started: float, headers: HeaderList, outcome: Outcome) -> HttpAnswer:
         body, response = write_response(self._lite, request, outcome, started)
@@ -495,7 +493,7 @@ class McpLiteEndpoint:
                 bodies.append(response.body)
             elif not isinstance(message, Notification):
                 bodies.append(self._lite.refuse(*why_refused(message)))
-        await exchange.respond_batch(bodies)
+        await exchange.answer_batch(bodies)
 
     # Parameters alone
 

@@ -28,7 +28,7 @@ class ServerApp(abc.ABC):
         self._admission = Admission(engine, auth, proxies, request_ids)
         self.proxies: TrustedProxies | None = self._admission.proxies
         self._quotas = HttpQuotas(engine.limits)
-        self._calls = CallsInFlight(engine, self._quotas.calls)
+        self._calls = CallsInFlight(engine)
         self._bodies = BodyReader(engine.limits)
         self._sessions = make_directory(engine, self._quotas, options.get("sessions", True))
         self._health = HealthPages(engine)

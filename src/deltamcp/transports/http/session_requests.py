@@ -2,32 +2,34 @@
 
 import asyncio
 import functools
+from collections.abc import Awaitable
 
 from msgspec.structs import replace
 
 from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
 from deltamcp.dialects.progressive_disclosure import ENCODINGS
-from deltamcp.errors import Fault
+from deltamcp.errors import Fault, InputDeclinedError
+from deltamcp.limits import Limits
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.exchange import (
     ONLY_JSON,
-    AcceptedTypes,
     Exchange,
     HttpAnswer,
     read_accept,
     refusal,
     refuse_message,
 )
-from deltamcp.transports.http.reply import CallsInFlight, HttpReply, respond, serve
+from deltamcp.transports.http.reply import RETRY_MS, CallsInFlight, HttpReply, respond, serve
 from deltamcp.transports.quota import TOO_MANY_CALLS, HttpQuotas
-from deltamcp.transports.sessions.directory import SESSION_HEADER, NoSessions, SessionDirectory
+from deltamcp.transports.sessions.directory import SESSION_HEADER, NoSessions, SessionDirectory, is_primed
 from deltamcp.transports.sessions.live import HttpSession, HttpSessions
 from deltamcp.transports.sessions.records import StreamCopies
 from deltamcp.transports.sessions.session import cancelled_id
 from deltamcp.transports.sessions.shared import SharedSessions
-from deltamcp.transports.sessions.streams import FollowedStream
+from deltamcp.transports.sessions.streams import FollowedStream, StoredStream
 from deltamcp.values import (
+    JSON,
     Caller,
     Failure,
     Malformed,
@@ -41,13 +43,88 @@ from deltamcp.values import (
     SetLevel,
     Watch,
 )
-from deltamcp.wire import jsonrpc
+from deltamcp.wire import jsonrpc, sse
 
 _BATCH_TOO_LARGE = Failure(
     Fault.TOO_LARGE, "The responses to this batch are too large together, so this one was dropped; send fewer at once."
 )
 _ENDED = Failure(Fault.SESSION_UNKNOWN, "The session ended before the whole batch was served.")
 _FORGOTTEN = Failure(Fault.INTERNAL, "The response is too large to be stored for a client that reconnects; call again.")
+
+
+class SessionReply(HttpReply):
+    """Sends the response to a request of a session, which stores the events, so that the client can reconnect.
+
+    While the call waits, the session is in use, and its client can cancel the request by its id.
+    """
+
+    unasked = "This server keeps no sessions, so it cannot ask its clients anything."
+    _stream: StoredStream | None = None
+
+    def __init__(
+        self, exchange: Exchange, limits: Limits, opened: HttpSession, sessions: SessionDirectory, request: RequestId
+    ) -> None:
+        """`request` is the id of the request that the reply answers."""
+        super().__init__(exchange, limits, opened.account, opened.id)
+        self.opened = opened
+        self._sessions = sessions
+        self._request = request
+
+    def on_wait(self) -> None:
+        super().on_wait()
+        assert self._task is not None, "ASGI applications run in tasks"
+        self.opened.in_flight[self._request] = self._task
+        self._sessions.begin_use(self.opened)
+
+    def on_end(self) -> None:
+        super().on_end()
+        self.opened.in_flight.pop(self._request, None)
+        self._sessions.end_use(self.opened)
+
+    @property
+    def outlives_client(self) -> bool:
+        return self._stream is not None
+
+    async def request(self, method: str, params: dict[str, JSON]) -> JSON:
+        if not self._sessions.are_kept:
+            raise InputDeclinedError(self.unasked)
+        if not self.exchange.accepts.events:
+            raise InputDeclinedError("The client does not accept event streams, so it cannot be asked.")
+        session = self.opened.session
+        message, future, id_ = session.open_request(method, params)
+        await self._send_message(message)
+        try:
+            return await session.await_response(id_, future, self._limits.input_seconds)
+        except (asyncio.CancelledError, InputDeclinedError):
+            await self._send_message(session.withdraw_request(id_))
+            raise
+
+    async def detach(self) -> None:
+        is_resumable = self._sessions.are_kept and self.exchange.accepts.events and is_primed(self.opened)
+        if not is_resumable or self._detached:
+            return
+        await self._start()
+        self._detached = True
+        await asgi.end_events(self.exchange.send)
+
+    async def abandon(self) -> None:
+        if self._stream is not None:
+            self._stream.end()
+        await super().abandon()
+
+    async def _open_stream(self) -> None:
+        if self._sessions.are_kept:
+            self._stream = self.opened.streams.open()
+            if self._stream.copy is not None:
+                await self._stream.copy.begin(self._request)
+        await super()._open_stream()
+        if self._stream is not None and is_primed(self.opened):
+            await asgi.send_event(self.exchange.send, sse.encode_priming_event(self._stream.event_id(0), RETRY_MS))
+
+    def _make_event(self, message: bytes, instead: bytes | None) -> bytes:
+        if self._stream is None:
+            return super()._make_event(message, instead)
+        return self._stream.append(message, instead)
 
 
 class SessionRequests:
@@ -75,8 +152,8 @@ class SessionRequests:
             return
         match message:
             case Request():
-                reply = self._reply(opened, exchange, exchange.accepts, message.id)
-                await serve(reply, self._perform(message, opened, reply), functools.partial(_write, message, opened))
+                reply = SessionReply(exchange, self._engine.limits, opened, self._sessions, message.id)
+                await serve(reply, self._perform(message, reply), functools.partial(_write, message, opened))
             case Notification() | Response():
                 failure = await self._receive(message, opened)
                 if failure is None:
@@ -95,7 +172,7 @@ class SessionRequests:
         dialect = dialects.find_session(request) if self._sessions.are_kept else dialects.default
         agreement = dialect.agree(request.params, ENCODINGS)
         if isinstance(agreement, Failure):
-            await exchange.respond(HttpAnswer(200, dialect.write(request, agreement, versions.HANDSHAKE[0])))
+            await exchange.answer(HttpAnswer(200, dialect.write(request, agreement, versions.HANDSHAKE[0])))
             return
         opened = await self._sessions.open(dialect, agreement, exchange.caller.principal, exchange.caller.account)
         if isinstance(opened, Failure):
@@ -104,7 +181,7 @@ class SessionRequests:
         about = self._sessions.describe(self._engine.capabilities.about(exchange.caller.principal))
         body = opened.session.dialect.introduce(request, about, agreement, ENCODINGS)
         headers = ((SESSION_HEADER, opened.id.encode()),) if self._sessions.are_kept else ()
-        await exchange.respond(HttpAnswer(200, body, headers))
+        await exchange.answer(HttpAnswer(200, body, headers))
 
     async def _receive(self, message: Notification | Response, opened: HttpSession) -> Failure | None:
         if isinstance(message, Response):
@@ -118,34 +195,22 @@ class SessionRequests:
             return await self._sessions.cancel(opened, id_)
         return None
 
-    def _reply(
-        self, opened: HttpSession, exchange: Exchange, accepts: AcceptedTypes, id_: RequestId | None = None
-    ) -> HttpReply:
-        streams = opened.streams if self._sessions.are_kept else None
-        key = opened.id or opened.account
-        return HttpReply(exchange, accepts, self._engine.limits, key, opened.session, streams, id_)
-
-    async def _perform(self, request: Request, opened: HttpSession, reply: HttpReply) -> Outcome | None:
-        if request.id in opened.in_flight:
-            return Failure(Fault.INVALID_REQUEST, f"A request with the id {request.id!r} is still in progress.")
+    def _perform(self, request: Request, reply: SessionReply) -> Awaitable[Outcome | None]:
+        """Performs a request. Await what it returns."""
+        opened, id_ = reply.opened, request.id
         understood = opened.session.read(request)
+        if id_ in opened.in_flight:
+            understood = Failure(Fault.INVALID_REQUEST, f"A request with the id {id_!r} is still in progress.")
         if not isinstance(understood, Failure) and isinstance(understood[1], (SetLevel, Watch)):
-            return await self._sessions.apply(opened, understood[1])
-        task = asyncio.current_task()
-        assert task is not None, "ASGI applications run in tasks"
-        opened.in_flight[request.id] = task
-        self._sessions.begin_use(opened)
-        try:
-            return await self._calls.perform(understood, reply, request.id, opened.account)
-        finally:
-            opened.in_flight.pop(request.id, None)
-            self._sessions.end_use(opened)
+            return self._sessions.apply(opened, understood[1])
+        return self._calls.perform(understood, reply, id_)
 
     async def _serve_batch(self, messages: list[Message], opened: HttpSession, exchange: Exchange) -> None:
         """Serves a batch, which only MCP 2025-03-26 has, and sends its responses as one batch."""
         if opened.session.agreement.version != versions.BATCHES_IN:
             await exchange.refuse(refuse_message(messages))
             return
+        exchange.accepts = ONLY_JSON
         bodies: list[bytes] = []
         caller = opened.session.caller
         for message in messages:
@@ -155,12 +220,12 @@ class SessionRequests:
                 return
             match message:
                 case Request():
-                    reply = self._reply(opened, exchange, ONLY_JSON)
+                    reply = SessionReply(exchange, self._engine.limits, opened, self._sessions, message.id)
                     # Meanwhile another token of the same principal, with other scopes, may have used the session.
                     opened.session.caller = caller
                     room = self._engine.limits.message_bytes - sum(map(len, bodies))
                     write = functools.partial(_write_within, room, message, opened)
-                    response = await respond(exchange, self._perform(message, opened, reply), write)
+                    response = await respond(exchange, self._perform(message, reply), write)
                     if response is None:
                         return
                     bodies.append(response.body)
@@ -171,7 +236,7 @@ class SessionRequests:
                         return
                 case Malformed():
                     bodies.append(jsonrpc.encode_malformed(message))
-        await exchange.respond_batch(bodies)
+        await exchange.answer_batch(bodies)
 
     # GET and DELETE
 

@@ -219,7 +219,7 @@ class HttpSessions:
             self.forget(found)
             found = None
         # An unknown session and another principal's get the same failure, so that clients cannot probe for sessions.
-        if found is None or found.session.caller.principal.key != principal.key:
+        if found is None or not _is_same(found.session.caller.principal, principal):
             return SESSION_UNKNOWN
         self.touch(found, principal)
         return found
@@ -303,3 +303,7 @@ class HttpSessions:
             left = 0.0
         assert self._loop is not None, "a loop runs this"
         self._expiry = self._loop.call_later(left, self._expire)
+
+
+def _is_same(one: Principal, other: Principal) -> bool:
+    return one is other or one.key == other.key
