@@ -30,8 +30,7 @@ from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.meta_tools import MetaTool
-from deltamcp.context import Channel
-from deltamcp.conversation_state import StateStore
+from deltamcp.context import Channel, StateStore
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, HeldResults

@@ -16,7 +16,7 @@ from deltamcp.catalog.items.prompt import Prompt
 from deltamcp.catalog.items.resource import Resource
 from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 from deltamcp.catalog.view import did_you_mean
-from deltamcp.conversation_state import ConversationState, StateStore, conversation_digest
+from deltamcp.context import ConversationState, StateStore, conversation_digest
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, call_digest

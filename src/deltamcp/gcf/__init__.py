@@ -8,9 +8,18 @@ from deltamcp.gcf.generic_decoder import decode_generic
 from deltamcp.gcf.generic_encoder import GenericStreamEncoder, encode_generic
 from deltamcp.gcf.generic_table import encode_generic_grouped
 from deltamcp.gcf.graph_delta import apply_delta, decode_delta, diff, encode_delta
-from deltamcp.gcf.graph_model import DeltaPayload, Edge, Payload, ReaderSession, Session, Symbol
+from deltamcp.gcf.graph_model import DeltaPayload, Edge, Payload, ReaderSession, Session, Symbol, pack_root
 from deltamcp.gcf.graph_text import StreamEncoder, decode, encode, encode_with_session
-from deltamcp.gcf.header import Dialect, Kind, Unchanged, decode_unchanged, encode_unchanged, kind_of
+from deltamcp.gcf.header import (
+    Dialect,
+    Kind,
+    Unchanged,
+    decode_unchanged,
+    encode_unchanged,
+    kind_of,
+    root_matches,
+    short_root,
+)
 from deltamcp.gcf.keyed_sets import (
     DEFAULT_REANCHOR_N,
     GenericDelta,
@@ -27,7 +36,6 @@ from deltamcp.gcf.keyed_sets import (
     size_guard,
     verify_generic_delta,
 )
-from deltamcp.gcf.roots import pack_root, root_matches, short_root
 from deltamcp.gcf.scalars import GcfError
 
 __all__ = [

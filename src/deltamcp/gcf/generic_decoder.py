@@ -5,8 +5,9 @@ from collections.abc import Generator
 from types import GeneratorType
 from typing import Any, Literal
 
-from deltamcp.gcf.generic_cells import ABSENT, AbsentCell
-from deltamcp.gcf.generic_schema import (
+from deltamcp.gcf.generic_cells import (
+    ABSENT,
+    AbsentCell,
     AttachmentMarker,
     RowSchema,
     SchemaColumn,

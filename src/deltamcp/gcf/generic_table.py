@@ -7,8 +7,19 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
-from deltamcp.gcf.generic_cells import ABSENT, ARRAY, MISSING, OBJECT, SCALAR, CellWriter
-from deltamcp.gcf.generic_schema import AttachmentMarker, RowSchema, SchemaColumn, TokenValues, split_cells
+from deltamcp.gcf.generic_cells import (
+    ABSENT,
+    ARRAY,
+    MISSING,
+    OBJECT,
+    SCALAR,
+    AttachmentMarker,
+    CellWriter,
+    RowSchema,
+    SchemaColumn,
+    TokenValues,
+    split_cells,
+)
 from deltamcp.gcf.header import GENERIC_HEADER
 from deltamcp.gcf.scalars import GcfError, parse_key, parse_scalar, quote
 

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from deltamcp.gcf.generic_cells import ARRAY, OBJECT, SCALAR, CellWriter
-from deltamcp.gcf.generic_schema import parse_columns, split_cells
+from deltamcp.gcf.generic_cells import ARRAY, OBJECT, SCALAR, CellWriter, parse_columns, split_cells
 from deltamcp.gcf.generic_table import JsonObject, all_fields
 from deltamcp.gcf.header import ContentLines
 from deltamcp.gcf.scalars import GcfError, canonical_cell, format_scalar, parse_key, parse_scalar

@@ -14,6 +14,7 @@ from deltamcp.gcf.graph_model import (
     Session,
     Symbol,
     group_name,
+    pack_root,
     resolve_edges,
     sort_symbols,
 )
@@ -25,10 +26,10 @@ from deltamcp.gcf.header import (
     errors_at_line,
     open_text,
     parse_count,
+    root_matches,
     savings,
     write_header,
 )
-from deltamcp.gcf.roots import pack_root, root_matches
 from deltamcp.gcf.scalars import GcfError
 
 

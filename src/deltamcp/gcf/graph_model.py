@@ -1,4 +1,4 @@
-"""Data model of the graph profile: symbols, edges, packs, deltas between packs, and sessions (SPEC 3, 9)."""
+"""Data model of the graph profile: symbols, edges, packs, their roots and deltas, and sessions (SPEC 3, 9, 10.2)."""
 
 import re
 import sys
@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deltamcp.gcf.header import check_count, check_token
-from deltamcp.gcf.scalars import GcfError
+from deltamcp.gcf.header import check_count, check_token, digest, record
+from deltamcp.gcf.scalars import GcfError, format_number
 
 SHORT_KINDS = {
     "function": "fn",
@@ -299,3 +299,34 @@ class ReaderSession:
                 del self._symbols[former]
             self._ids[symbol.identity] = sid
             self._symbols[sid] = symbol
+
+
+def pack_root(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> str:
+    """Returns the root of a pack, whatever the order of its symbols and edges.
+
+    Scores count as printed, in two decimals, so that a reader of the text computes the same root. Edges that end
+    outside of the pack do not count, because they are not printed. No root includes the status of an edge (SPEC 10.2).
+    """
+    return digest(pack_records(symbols, edges))
+
+
+def pack_records(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> bytes:
+    """Returns the bytes whose digest is the pack's root."""
+    symbols = tuple(symbols)
+    nodes = [
+        record(
+            "S", _short_kind(s), s.qualified_name, format_number(float(s.printed_score)), s.provenance, str(s.distance)
+        )
+        for s in symbols
+    ]
+    links = [
+        record(
+            "E", _short_kind(source), source.qualified_name, _short_kind(target), target.qualified_name, edge.edge_type
+        )
+        for edge, source, target in resolve_edges(symbols, edges)
+    ]
+    return b"".join([*sorted(nodes), *sorted(links)])
+
+
+def _short_kind(symbol: Symbol) -> str:
+    return SHORT_KINDS.get(symbol.kind, symbol.kind)

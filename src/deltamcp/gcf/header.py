@@ -1,10 +1,14 @@
-"""The header line of a GCF text, the lines that follow it (SPEC 3, 4), and the `unchanged` answer (SPEC 10.3)."""
+"""The header line of a GCF text, the lines that follow it (SPEC 3, 4), and the `unchanged` answer (SPEC 10.3).
+
+Headers name contents by their roots: digests by `gcf-pack-root-v1` (SPEC 10.2, 10a.3).
+"""
 
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from hashlib import sha256
 from typing import Literal, TypeAlias
 
 from deltamcp.gcf.scalars import GcfError
@@ -41,6 +45,10 @@ _OTHER_DECODERS = {
 _SKIPPABLE_SIGNS = ("\t", "\r", " \n", "\n# ", "  # ")
 """A text without these has no blank lines, comments or tab indentation. Measured: checking each line takes longer."""
 _COUNT_FIELDS = {"graph": "symbols", "generic": "count"}
+ALGORITHM = "sha256:"
+MIN_DIGITS = 8
+SHORT_DIGITS = 12
+_HEX = re.compile(rf"(?:{ALGORITHM})?([0-9a-f]{{{MIN_DIGITS},64}})").fullmatch
 
 
 def check_token(name: str, text: str) -> str:
@@ -259,3 +267,35 @@ def decode_unchanged(text: str) -> Unchanged:
     return Unchanged(
         header["pack_root"], parse_count(count_field, header[count_field]), header.get("tool", ""), profile
     )
+
+
+def short_root(root: str, digits: int = SHORT_DIGITS) -> str:
+    """Returns the first digits of a root: 12 digits cost 7 tokens, the full root 39 (measured, o200k)."""
+    if digits < MIN_DIGITS:
+        raise ValueError(f"a root has at least {MIN_DIGITS} digits")
+    return root.removeprefix(ALGORITHM)[:digits]
+
+
+def root_matches(root: str, written: str) -> bool:
+    """Returns whether `written`, a full root or its first digits (at least 8), is this root."""
+    found = _HEX(written)
+    return written == root or (found is not None and root.removeprefix(ALGORITHM).startswith(found[1]))
+
+
+def record(*parts: str) -> bytes:
+    """Returns the line that stands for a symbol, an edge or a row in a root."""
+    line = "\t".join(parts)
+    if "\n" in line or line.count("\t") >= len(parts):
+        raise GcfError("invalid_token", f"a root cannot include a name with a tab or a line end: {line!a:.80}")
+    return utf8(line + "\n")
+
+
+def utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise GcfError("invalid_surrogate", "half of a surrogate pair is not Unicode text") from None
+
+
+def digest(records: bytes) -> str:
+    return ALGORITHM + sha256(records).hexdigest()

@@ -10,9 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from deltamcp.gcf.generic_cells import ABSENT as NO_CONSTANT
-from deltamcp.gcf.generic_schema import parse_columns, split_cells
-from deltamcp.gcf.header import errors_at_line, open_text, parse_count, savings, write_header
-from deltamcp.gcf.roots import digest, record, root_matches, short_root, utf8
+from deltamcp.gcf.generic_cells import parse_columns, split_cells
+from deltamcp.gcf.header import (
+    digest,
+    errors_at_line,
+    open_text,
+    parse_count,
+    record,
+    root_matches,
+    savings,
+    short_root,
+    utf8,
+    write_header,
+)
 from deltamcp.gcf.scalars import GcfError, canonical_cell, format_key, format_scalar, parse_key, parse_scalar
 
 KeyedRow: TypeAlias = Mapping[str, Any]

@@ -5,7 +5,7 @@ import hashlib
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from deltamcp.conversation_state import conversation_digest
+from deltamcp.context import conversation_digest
 from deltamcp.delivery.delivery import ResultOverride
 from deltamcp.errors import Fault
 from deltamcp.results.policy import RequestPolicy

@@ -12,8 +12,6 @@ from deltamcp.catalog.text.clean_text import clean_excerpt, cut
 from deltamcp.errors import ConfigurationError
 from deltamcp.sources.http import JSON_TYPE, RequestDraft, media_type
 from deltamcp.sources.openapi import swagger
-from deltamcp.sources.openapi.arguments import ArgumentPlan, draft_api_request, plan_arguments
-from deltamcp.sources.openapi.body import ReadFile
 from deltamcp.sources.openapi.document import Found, OpenApiDocument, ReferenceFaultError
 from deltamcp.sources.openapi.operations import (
     ApiFault,
@@ -25,6 +23,7 @@ from deltamcp.sources.openapi.operations import (
     find_operations,
     segment,
 )
+from deltamcp.sources.openapi.request import ArgumentPlan, ReadFile, draft_api_request, plan_arguments
 from deltamcp.sources.openapi.schema import Schemas
 from deltamcp.sources.openapi.security import Requirement, SecurityScheme, read_requirements, read_schemes
 from deltamcp.sources.openapi.settings import ApiSettings, OperationPattern, any_matches
