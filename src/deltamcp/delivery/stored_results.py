@@ -26,7 +26,7 @@ from deltamcp.limits import Limits
 from deltamcp.results.shown_result import StoredHeader
 from deltamcp.results.stored_result import StoredResult, pack_result
 from deltamcp.results.window import Handle
-from deltamcp.runtime.own_files import add_own_file, make_own_folder, read_own_file, user_folder
+from deltamcp.runtime.files import add_own_file, make_own_folder, read_own_file, user_folder
 from deltamcp.runtime.seal import KEY_BYTES, Seal
 from deltamcp.stores.store import Quotas, Store, StoreError, StoreFullError, StoreUnreachableError
 from deltamcp.values import ANONYMOUS, LOCAL, Caller, ResourceLink
