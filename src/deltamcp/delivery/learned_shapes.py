@@ -16,7 +16,7 @@ from deltamcp.results import document
 from deltamcp.results.content import ResultData
 from deltamcp.results.learned_shape import LearnedShape, learn, tellable_shape
 from deltamcp.results.value_shape import ValueShape, shape_of
-from deltamcp.runtime.own_files import read_own_file, replace_own_file
+from deltamcp.runtime.files import read_own_file, replace_own_file
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import LOCAL, Caller, Principal
 from deltamcp.work import Work

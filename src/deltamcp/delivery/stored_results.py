@@ -25,7 +25,7 @@ from deltamcp.errors import MissingScopesError, UsageError
 from deltamcp.limits import Limits
 from deltamcp.results.notes import Handle
 from deltamcp.results.stored_result import StoredHeader, StoredResult, pack_result
-from deltamcp.runtime.own_files import add_own_file, make_own_folder, read_own_file, user_folder
+from deltamcp.runtime.files import add_own_file, make_own_folder, read_own_file, user_folder
 from deltamcp.runtime.seal import KEY_BYTES, Seal
 from deltamcp.stores.store import Quotas, Store, StoreError, StoreFullError, StoreUnreachableError
 from deltamcp.values import ANONYMOUS, LOCAL, Caller, ResourceLink

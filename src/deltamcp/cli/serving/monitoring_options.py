@@ -18,9 +18,9 @@ from msgspec import Struct
 from deltamcp.cli.serving.network_options import parse_address
 from deltamcp.cli.terminal.output import print_notice
 from deltamcp.errors import ConfigurationError
+from deltamcp.runtime.files import open_own_file_to_append
 from deltamcp.runtime.http_request_id import HttpRequestIdFilter
 from deltamcp.runtime.log import JsonFormatter, LineFormatter, StderrHandler, take_what_python_prints
-from deltamcp.runtime.own_files import open_own_file_to_append
 from deltamcp.server import DeltaServer
 
 if TYPE_CHECKING:
