@@ -36,7 +36,7 @@ from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.quarantine import Quarantine
 from deltamcp.gateway.upstream_status import upstream_metrics
 from deltamcp.promises.runner import QUEUE_MODULES
-from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.files import user_folder
 from deltamcp.runtime.process import collection_paused
 from deltamcp.runtime.secrets import secrets_left_out
 from deltamcp.server import DeltaServer

@@ -77,6 +77,11 @@ class CommandParser(argparse.ArgumentParser):
         return f"{name_verb(self)}: {name} takes {fault.rstrip('.')}."
 
 
+def add_repeatable(verb: argparse._ActionsContainer, option: str, metavar: str, help_text: str) -> None:
+    """Adds an option that may be given several times; its value is the list of what is given."""
+    verb.add_argument(option, action="append", default=[], metavar=metavar, help=f"{help_text}; repeatable")
+
+
 def unknown_word(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
     """Says what to do about words that a parser does not know."""
     verb = name_verb(parser)

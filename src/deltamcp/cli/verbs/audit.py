@@ -14,6 +14,7 @@ import msgspec
 
 from deltamcp.cli.terminal import output, targets
 from deltamcp.cli.terminal.arguments import parse_object
+from deltamcp.cli.terminal.command_parser import add_repeatable
 from deltamcp.cli.terminal.output import ProgressBar, waiting_label
 from deltamcp.client.options import COMMAND_LINE, ClientOptions
 from deltamcp.costs.audit import (
@@ -54,7 +55,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         "every host's files here unless given",
     )
     verb.add_argument("--project", action="store_true", help="start what this folder's own files tell of, too")
-    verb.add_argument("--only", action="append", metavar="NAME", help="a server to ask; repeatable")
+    add_repeatable(verb, "--only", "NAME", "a server to ask")
     verb.add_argument(
         "--timeout",
         type=float,
@@ -161,19 +162,19 @@ def _gateway_words(config: str | None) -> Sequence[str]:
     return ("--openapi", config) if targets.is_api_document(config) else (config,)
 
 
-def _check_names(servers: Sequence[ConfiguredServer], only: Sequence[str] | None) -> None:
+def _check_names(servers: Sequence[ConfiguredServer], only: Sequence[str]) -> None:
     """
     Raises:
         ConfigurationError: no server has such a name.
     """
     names = {server.name for server in servers}
-    for name in only or ():
+    for name in only:
         if name not in names:
             known = ", ".join(sorted(name for name in names if name)) or "none"
             raise ConfigurationError(f"No server is called {name!r}; there are {known}.")
 
 
-def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None) -> list[ConfiguredServer]:
+def _select_servers(servers: list[ConfiguredServer], only: Sequence[str]) -> list[ConfiguredServer]:
     return [server for server in servers if not only or server.name in only]
 
 

@@ -18,6 +18,7 @@ from deltamcp.catalog.disclosure import Disclosure, definition_tokens
 from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.cli.serving.gateway_check import cost_sentence
 from deltamcp.cli.terminal import output, targets
+from deltamcp.cli.terminal.command_parser import add_repeatable
 from deltamcp.client.client import connect
 from deltamcp.costs.cost import Cost, GatewayCost, ServerListing, count_together
 from deltamcp.errors import ConfigurationError
@@ -37,12 +38,8 @@ _MAX_CHARS = 300
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("document", metavar="DOCUMENT", help="the file or the address of an OpenAPI document")
     verb.add_argument("--base-url", metavar="URL", help="where the API is, if not where its document says")
-    verb.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        metavar="NAME:VALUE",
-        help="a header of every request, such as 'Authorization: Bearer ${TOKEN}'; repeatable",
+    add_repeatable(
+        verb, "--header", "NAME:VALUE", "a header of every request, such as 'Authorization: Bearer ${TOKEN}'"
     )
     verb.add_argument("--deprecated", action="store_true", help="with deprecated operations")
     verb.add_argument(

@@ -4,12 +4,11 @@ import re
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
 from deltamcp.auth.safe_url import is_loopback
 from deltamcp.client.oauth.grants import DEVICE_CODE, read_error_code
 from deltamcp.client.oauth.json_http import JsonHttp
 from deltamcp.client.oauth.metadata import IssuerDocument, read_scopes
+from deltamcp.client.oauth.oauth import OAuth
 from deltamcp.client.oauth.token_storage import ClientAuthMethod, ClientIdentity
 from deltamcp.errors import UnauthorizedError
 
@@ -18,22 +17,9 @@ _CLIENT_TEXT = re.compile(r"[\x20-\x7e]{1,1024}")
 """Ids and secrets (RFC 6749, A.1 and A.2); longer ones make addresses that browsers do not open."""
 
 
-class OwnIdentity(Struct, frozen=True):
-    """Who the program says it is; all of it is optional."""
-
-    client_id: str | None = None
-    client_secret: str | None = None
-    client_key: str | None = None
-    metadata_url: str | None = None
-    name: str = "delta-mcp"
-
-    def __repr__(self) -> str:
-        return f"<OwnIdentity {self.client_id or self.metadata_url or self.name}>"
-
-
 async def identify_client(
     http: JsonHttp,
-    own: OwnIdentity,
+    oauth: OAuth,
     issuer: IssuerDocument,
     stored: ClientIdentity | None,
     redirect_uri: str,
@@ -47,27 +33,27 @@ async def identify_client(
     Raises:
         UnauthorizedError: the authorization server knows none of these ways, or refuses the registration.
     """
-    if own.client_id is not None:
-        return _given_identity(own, issuer, own.client_id, redirect_uri)
-    if own.metadata_url is not None and issuer.client_id_metadata_document_supported:
-        return ClientIdentity(own.metadata_url, redirect_uri=redirect_uri)
+    if oauth.client_id is not None:
+        return _given_identity(oauth, issuer, oauth.client_id, redirect_uri)
+    if oauth.client_metadata_url is not None and issuer.client_id_metadata_document_supported:
+        return ClientIdentity(oauth.client_metadata_url, redirect_uri=redirect_uri)
     if stored is not None and stored.is_dynamic and _is_usable(stored, redirect_uri, scopes):
         return stored
     if issuer.registration_endpoint is not None:
-        return await _register(http, own, issuer, redirect_uri, scopes)
+        return await _register(http, oauth, issuer, redirect_uri, scopes)
     raise UnauthorizedError(
         f"The authorization server {issuer.issuer[:200]} lets no client register itself; get a client id from who runs "
         "it, and give it."
     )
 
 
-def _given_identity(own: OwnIdentity, issuer: IssuerDocument, client_id: str, redirect_uri: str) -> ClientIdentity:
-    if own.client_key is not None:
-        return ClientIdentity(client_id, "private_key_jwt", own.client_key, redirect_uri=redirect_uri)
-    if own.client_secret is None:
+def _given_identity(oauth: OAuth, issuer: IssuerDocument, client_id: str, redirect_uri: str) -> ClientIdentity:
+    if oauth.client_key is not None:
+        return ClientIdentity(client_id, "private_key_jwt", oauth.client_key, redirect_uri=redirect_uri)
+    if oauth.client_secret is None:
         return ClientIdentity(client_id, redirect_uri=redirect_uri)
     method = _choose_secret_method(issuer) or "client_secret_basic"
-    return ClientIdentity(client_id, method, own.client_secret, redirect_uri=redirect_uri)
+    return ClientIdentity(client_id, method, oauth.client_secret, redirect_uri=redirect_uri)
 
 
 def _choose_secret_method(issuer: IssuerDocument) -> ClientAuthMethod | None:
@@ -87,14 +73,14 @@ def _is_usable(stored: ClientIdentity, redirect_uri: str, scopes: tuple[str, ...
 
 
 async def _register(
-    http: JsonHttp, own: OwnIdentity, issuer: IssuerDocument, redirect_uri: str, scopes: tuple[str, ...]
+    http: JsonHttp, oauth: OAuth, issuer: IssuerDocument, redirect_uri: str, scopes: tuple[str, ...]
 ) -> ClientIdentity:
     """Registers the client (RFC 7591)."""
     assert issuer.registration_endpoint is not None, "the caller has looked"
     is_public = "none" in (issuer.token_endpoint_auth_methods_supported or ())
     method: ClientAuthMethod = "none" if is_public else _choose_secret_method(issuer) or "none"
     request: dict[str, Any] = {
-        "client_name": own.name,
+        "client_name": oauth.client_name,
         "redirect_uris": [redirect_uri] if redirect_uri else [],
         "grant_types": ["authorization_code" if redirect_uri else DEVICE_CODE, "refresh_token"],
         "response_types": ["code"] if redirect_uri else [],

@@ -34,7 +34,7 @@ from deltamcp.client.oauth.metadata import (
     select_scopes,
 )
 from deltamcp.client.oauth.oauth import LoginPage, LoginRequiredError, OAuth, can_open_browser, find_warnings
-from deltamcp.client.oauth.registration import OwnIdentity, identify_client
+from deltamcp.client.oauth.registration import identify_client
 from deltamcp.client.oauth.token_storage import (
     ClientIdentity,
     IssuedTokens,
@@ -388,10 +388,7 @@ class ServerAccess:
         oauth = self._oauth
         if oauth.client_id is not None and oauth.issuer is None:
             self._record.check_binding(oauth.client_id, authority.issuer.issuer)
-        own = OwnIdentity(
-            oauth.client_id, oauth.client_secret, oauth.client_key, oauth.client_metadata_url, oauth.client_name
-        )
-        return await identify_client(self._http, own, authority.issuer, stored, redirect_uri, scopes)
+        return await identify_client(self._http, oauth, authority.issuer, stored, redirect_uri, scopes)
 
     async def _save_login(
         self,

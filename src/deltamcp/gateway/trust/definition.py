@@ -18,7 +18,7 @@ from deltamcp.catalog.text.clean_text import json_text, visible, visible_line
 from deltamcp.errors import UsageError
 from deltamcp.results import document
 from deltamcp.values import JSON
-from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
+from deltamcp.wire.canonical import encode_canonical, sha256_digest
 
 _SCHEMAS = ("inputSchema", "outputSchema")
 """The members of a definition that are schemas."""
