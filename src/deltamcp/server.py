@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from deltamcp.sources.openapi.settings import ApiSettings
     from deltamcp.sources.operations_loader import OperationsFile
     from deltamcp.transports.grpc.server import GrpcServer
-    from deltamcp.transports.http.server_app import ServerApp
+    from deltamcp.transports.http.app import ServerApp
     from deltamcp.transports.options import GrpcOptions, HttpOptions, HttpServerOptions
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -9,9 +9,9 @@ import pytest
 from deltamcp import DeltaServer, Limits, ResultPolicy
 from deltamcp.delivery import delivery
 from deltamcp.delivery.delivery import HeldResults
+from deltamcp.runtime.quota import HttpQuotas
 from deltamcp.runtime.threads import Computations
 from deltamcp.transports.http.reply import CallsInFlight
-from deltamcp.transports.quota import HttpQuotas
 from deltamcp.values import ANONYMOUS, Caller, CallTool, Era, ResultShape, Terms
 from tests.support.engine_calls import SilentChannel
 

@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from msgspec import Struct
 
 from deltamcp.catalog.items.operation import ID_SEGMENT_PATTERN
-from deltamcp.results.budget import MIN_MAX_TOKENS
-from deltamcp.results.policy import ResultPolicy
+from deltamcp.results.policy import MIN_MAX_TOKENS, ResultPolicy
 from deltamcp.values import JSON
 
 Policy: TypeAlias = Literal["allow", "confirm", "deny"]

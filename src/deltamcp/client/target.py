@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
-from deltamcp.runtime.missing_file import missing_file_error
+from deltamcp.runtime.files import missing_file_error
 from deltamcp.runtime.process import keep_grpc_out_of_forks
 from deltamcp.values import JSON
 

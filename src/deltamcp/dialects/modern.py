@@ -8,8 +8,8 @@ from msgspec import Raw
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.schema import param_headers as mirrored
 from deltamcp.dialects import methods, progressive_disclosure, result_bodies, tasks, versions
-from deltamcp.dialects.conversation import in_named_conversation
 from deltamcp.dialects.dialect import Agreement
+from deltamcp.dialects.methods import in_named_conversation
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
     JSON,

@@ -18,10 +18,10 @@ from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.item_names import name_address, name_document
 from deltamcp.hosts.files import VariableExpander
-from deltamcp.runtime.own_files import read_own_file, replace_own_file
+from deltamcp.runtime.files import read_own_file, replace_own_file
 from deltamcp.runtime.process import collection_paused
 from deltamcp.values import JSON, ResultShape
-from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
+from deltamcp.wire.canonical import encode_canonical, sha256_digest
 
 if TYPE_CHECKING:
     from deltamcp.server import DeltaServer

@@ -13,7 +13,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.api_server import ApiServer, is_api
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig, entry_fault
 from deltamcp.limits import Limits
-from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.files import user_folder
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Computations
 from deltamcp.upstreams.login_upstream import KEEP_SECONDS, LoginUpstream, SealedLogins

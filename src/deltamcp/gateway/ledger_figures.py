@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.files import user_folder
 from deltamcp.values import JSON
 
 GATEWAY = ""

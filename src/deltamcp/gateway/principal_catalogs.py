@@ -32,7 +32,7 @@ from deltamcp.stores.store import StoreError
 from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.upstreams.login_upstream import MissingLoginError
 from deltamcp.values import ANONYMOUS, LOCAL, Kind, Principal
-from deltamcp.wire.canonical_json import sha256_digest
+from deltamcp.wire.canonical import sha256_digest
 
 _MAX_PRINCIPALS = 256
 _MAX_BYTES = 32 * 1024 * 1024

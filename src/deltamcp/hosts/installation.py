@@ -21,7 +21,7 @@ from deltamcp.hosts import jsonc_edit, toml_edit
 from deltamcp.hosts.files import MAX_FILE_BYTES, find_server_maps, normalize_entry
 from deltamcp.hosts.host_entry import make_entry, starts_gateway
 from deltamcp.hosts.hosts import HOST_FILES, HostFile, Machine, host_id, is_project_file
-from deltamcp.runtime.own_files import read_own_file, replace_own_file, user_folder
+from deltamcp.runtime.files import read_own_file, replace_own_file, user_folder
 from deltamcp.values import JSON
 
 _Record = TypeVar("_Record")

@@ -32,8 +32,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.pages import PAGES_KEY
 from deltamcp.results.policy import ResultPolicy, merge_policies
-from deltamcp.runtime.missing_file import missing_file_error
-from deltamcp.runtime.own_files import file_state
+from deltamcp.runtime.files import file_state, missing_file_error
 from deltamcp.runtime.threads import Computations
 from deltamcp.sources.http import HttpService
 from deltamcp.sources.mcp import McpUpstream

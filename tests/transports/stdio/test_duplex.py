@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 from deltamcp import DeltaServer, Limits
+from deltamcp.runtime.quota import HttpQuotas
 from deltamcp.transports.http import exchange
-from deltamcp.transports.quota import HttpQuotas
 from deltamcp.transports.stdio.duplex import Duplex
 from deltamcp.transports.subscription import Subscription
 from deltamcp.values import ANONYMOUS_CALLER, LOCAL, Filter, Request

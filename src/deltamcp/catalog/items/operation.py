@@ -36,7 +36,7 @@ from deltamcp.results.policy import (
     size_hint,
 )
 from deltamcp.values import JSON, Icon, Principal, ResultShape
-from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
+from deltamcp.wire.canonical import encode_canonical, sha256_digest
 
 if TYPE_CHECKING:
     pass

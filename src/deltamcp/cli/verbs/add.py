@@ -22,7 +22,7 @@ from deltamcp.hosts.gateway_file import servers_key, switch_off_server
 from deltamcp.hosts.host_entry import find_program
 from deltamcp.hosts.hosts import Machine, belongs_to_project, installed_folder
 from deltamcp.hosts.installation import decode, editor_for, members_at, put_member, remove_member, write_host_file
-from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.files import user_folder
 from deltamcp.runtime.secrets import is_secret_name
 
 _DOCUMENT_SUFFIXES = (".json", ".yaml", ".yml")

@@ -41,8 +41,7 @@ from deltamcp.hosts import files
 from deltamcp.hosts.files import VariableExpander
 from deltamcp.hosts.hosts import Machine, installed_folder
 from deltamcp.results.policy import ResultPolicy, merge_policies
-from deltamcp.runtime.missing_file import missing_file_error
-from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.files import missing_file_error, user_folder
 from deltamcp.runtime.process import collection_paused
 from deltamcp.server import DeltaServer
 

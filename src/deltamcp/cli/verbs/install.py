@@ -34,7 +34,7 @@ from deltamcp.hosts.installation import (
     write_host_file,
 )
 from deltamcp.hosts.movable_servers import PermissionRule
-from deltamcp.runtime.own_files import replace_own_file
+from deltamcp.runtime.files import replace_own_file
 
 HOST_IDS = tuple(dict.fromkeys(host_id(host_file.host) for host_file in HOST_FILES))
 

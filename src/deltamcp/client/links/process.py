@@ -19,7 +19,7 @@ from deltamcp.errors import ConnectionLostError, UnreachableError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Malformed
 from deltamcp.wire.codecs import JSON_CODEC
-from deltamcp.wire.lines import LineReader
+from deltamcp.wire.framing import LineReader
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 
@@ -161,6 +161,9 @@ class ProcessLink:
                         break
         finally:
             _send_signal(process.transport, "SIGKILL")  # to processes it left, or to all if the caller is cancelled
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_END_POLLS * _END_POLL_SECONDS):
+                    await process.exited.wait()  # a killed process is reaped, or it is reported as one that runs
             process.transport.close()
             if self._guard is not None:
                 self._guard.remove(process.transport.get_pid())

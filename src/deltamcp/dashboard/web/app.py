@@ -30,12 +30,12 @@ from deltamcp.errors import DeltaError, UnreachableError, UsageError
 from deltamcp.limits import Limits
 from deltamcp.runtime.log import WARNING_FILTER
 from deltamcp.runtime.quota import Quota
+from deltamcp.transports.admission import TrustedProxies
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Receive, Scope, Send
 from deltamcp.transports.http.protocol import bounded_protocol
 from deltamcp.transports.sockets import TlsFiles
-from deltamcp.transports.trusted_proxies import TrustedProxies
-from deltamcp.wire import sse
+from deltamcp.wire import framing
 
 logger: logging.Logger = logging.getLogger("deltamcp.http")
 
@@ -333,7 +333,7 @@ class DashboardApp:
         gone = asyncio.ensure_future(asgi.wait_for_disconnect(receive))
         ending = asyncio.ensure_future(self._ending.wait())
         try:
-            await asgi.send_event(send, sse.KEEP_ALIVE)
+            await asgi.send_event(send, framing.KEEP_ALIVE)
             while True:
                 arguments = {"seq": seq, "state": state, "calls": False}
                 changes = asyncio.ensure_future(request.gateway.ask("changes", arguments))
@@ -359,11 +359,11 @@ class DashboardApp:
 
 def _events(found: Any, seq: int, state: str) -> bytes:
     """Returns the events of what has changed; the page then asks for it."""
-    events = [sse.KEEP_ALIVE]
+    events = [framing.KEEP_ALIVE]
     if found["state"] != state:
-        events.append(sse.encode_named_event("state", b"{}"))
+        events.append(framing.encode_named_event("state", b"{}"))
     if found["seq"] > seq:
-        events.append(sse.encode_named_event("calls", b"{}"))
+        events.append(framing.encode_named_event("calls", b"{}"))
     return b"".join(events)
 
 

@@ -35,11 +35,11 @@ from deltamcp.gateway.trust.review import (
     with_varying_numbers,
 )
 from deltamcp.hosts.files import DISABLED, ConfiguredServer, is_reference
-from deltamcp.runtime.own_files import open_lock_file, read_own_file, replace_own_file, try_lock, user_folder
+from deltamcp.runtime.files import open_lock_file, read_own_file, replace_own_file, try_lock, user_folder
 from deltamcp.runtime.secrets import is_secret_name
 from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.values import JSON
-from deltamcp.wire.canonical_json import encode_canonical
+from deltamcp.wire.canonical import encode_canonical
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 

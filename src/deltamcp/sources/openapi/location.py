@@ -13,13 +13,12 @@ from msgspec import Struct
 
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool, HttpResponse, OversizedResponseError
 from deltamcp.errors import ConfigurationError, ToolError
-from deltamcp.runtime.missing_file import missing_file_error
-from deltamcp.runtime.own_files import read_own_file, replace_own_file
+from deltamcp.runtime.files import missing_file_error, read_own_file, replace_own_file
 from deltamcp.sources.http import fill_variables
 from deltamcp.sources.openapi.document import MAX_BYTES, OpenApiDocument, external_addresses, parse_document
 from deltamcp.sources.openapi.settings import ApiSettings
 from deltamcp.values import JSON
-from deltamcp.wire.canonical_json import sha256_digest
+from deltamcp.wire.canonical import sha256_digest
 
 MAX_UPLOAD_BYTES = 32 * 1024 * 1024
 """The largest file that an argument may name."""

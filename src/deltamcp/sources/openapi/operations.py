@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from deltamcp.sources.openapi import swagger
 from deltamcp.sources.openapi.document import OpenApiDocument, ReferenceFaultError, place
-from deltamcp.wire.canonical_json import sha256_digest
+from deltamcp.wire.canonical import sha256_digest
 
 MAX_NAME_CHARS = 64
 """The longest name that the APIs of models take."""

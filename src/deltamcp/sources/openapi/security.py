@@ -42,7 +42,6 @@ class SecurityScheme(Struct, frozen=True):
     """What is before the credential, such as `Bearer `."""
     token_url: str = ""
     """Where a client of OAuth 2 gets its tokens; may be relative."""
-    refresh_url: str = ""
 
 
 class Carried(Struct, frozen=True):
@@ -86,14 +85,7 @@ def _read_scheme(name: str, value: Mapping[str, Any]) -> SecurityScheme:
             flows = value.get("flows")
             flow = flows.get("clientCredentials") if isinstance(flows, dict) else None
             if isinstance(flow, dict) and isinstance(flow.get("tokenUrl"), str):
-                refresh = flow.get("refreshUrl")
-                return SecurityScheme(
-                    name,
-                    "clientCredentials",
-                    prefix="Bearer ",
-                    token_url=flow["tokenUrl"],
-                    refresh_url=refresh if isinstance(refresh, str) else "",
-                )
+                return SecurityScheme(name, "clientCredentials", prefix="Bearer ", token_url=flow["tokenUrl"])
             return SecurityScheme(name, "bearer", prefix="Bearer ")
         case "openIdConnect":
             return SecurityScheme(name, "bearer", prefix="Bearer ")

@@ -21,10 +21,10 @@ from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import FAULTS, ConfigurationError, Fault
 from deltamcp.transports.http import asgi
+from deltamcp.transports.http.app import ServerApp
 from deltamcp.transports.http.asgi import Header, Receive, Scope, Send
 from deltamcp.transports.http.exchange import Exchange, HttpAnswer, repeated_names
 from deltamcp.transports.http.reply import HttpReply, serve
-from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.options import HttpOptions
 from deltamcp.transports.sessions.session import HandshakeSession
 from deltamcp.values import (

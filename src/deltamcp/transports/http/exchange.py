@@ -12,12 +12,11 @@ from msgspec import Struct, field
 
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.limits import Limits
-from deltamcp.runtime.quota import Quota
+from deltamcp.runtime.quota import HttpQuotas, Quota
 from deltamcp.runtime.threads import Threads
 from deltamcp.transports.admission import Arrival
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Header, HeaderList
-from deltamcp.transports.quota import HttpQuotas
 from deltamcp.values import JSON, Failure, Malformed, Message, Outcome, RequestId
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec

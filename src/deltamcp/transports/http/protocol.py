@@ -11,8 +11,8 @@ from uvicorn.protocols.utils import get_remote_addr
 
 from deltamcp.limits import Limits
 from deltamcp.runtime.quota import Quota
+from deltamcp.transports.admission import TrustedProxies
 from deltamcp.transports.http.asgi import PIECE_BYTES, WHOLE_BODY, WHOLE_RESPONSE, Header, HeaderList, client_address
-from deltamcp.transports.trusted_proxies import TrustedProxies
 
 
 def _refusal(status: bytes) -> bytes:
