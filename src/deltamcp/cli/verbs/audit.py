@@ -14,7 +14,7 @@ import msgspec
 
 from deltamcp.cli.terminal import output, targets
 from deltamcp.cli.terminal.arguments import parse_object
-from deltamcp.cli.terminal.command_parser import add_repeatable
+from deltamcp.cli.terminal.command_parser import add_repeatable, whole_number
 from deltamcp.cli.terminal.output import ProgressBar, waiting_label
 from deltamcp.client.options import COMMAND_LINE, ClientOptions
 from deltamcp.costs.audit import (
@@ -291,13 +291,9 @@ def set_up_bench(verb: argparse.ArgumentParser) -> None:
     targets.set_up_verb(verb, "delta-mcp bench [OPTIONS] TARGET...", "TARGET", run_bench)
     verb.add_argument("--tool", metavar="NAME", help="the tool to call; one that only reads unless given")
     verb.add_argument("--arguments", default="{}", metavar="JSON", help="what to call it with")
-    verb.add_argument("--rounds", type=_parse_rounds, default=20, metavar="N", help="times each is asked (default 20)")
-
-
-def _parse_rounds(text: str) -> int:
-    if not 1 <= int(text) <= 1000:
-        raise argparse.ArgumentTypeError("1 to 1000, please")
-    return int(text)
+    verb.add_argument(
+        "--rounds", type=whole_number("rounds", 1_000), default=20, metavar="N", help="times each is asked (default 20)"
+    )
 
 
 def run_bench(args: argparse.Namespace, words: list[str]) -> None:
