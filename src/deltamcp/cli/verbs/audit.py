@@ -26,6 +26,8 @@ from deltamcp.costs.audit import (
     audit,
     configured_gateway,
     gateway_sentence,
+    measure,
+    measurement_table,
     uncounted_sentences,
     unique_servers,
 )
@@ -297,18 +299,14 @@ def set_up_bench(verb: argparse.ArgumentParser) -> None:
 
 
 def run_bench(args: argparse.Namespace, words: list[str]) -> None:
-    from deltamcp.costs import target
-
     arguments = parse_object(args.arguments)
     connect = functools.partial(targets.make_client, args, words)
     label = f"Measuring {targets.name_target(words)}"
     with ProgressBar(label) as progress_bar:
         report: dict[str, Any] = asyncio.run(
-            target.run(
-                connect, args.tool, arguments, args.rounds, lambda step: progress_bar.set_label(f"{label}: {step}")
-            )
+            measure(connect, args.tool, arguments, args.rounds, lambda step: progress_bar.set_label(f"{label}: {step}"))
         )
     if args.json:
         output.print_json(report)
     else:
-        output.print_text(target.table(report))
+        output.print_text(measurement_table(report))
