@@ -1,4 +1,4 @@
-"""Asks servers what they cost: those of hosts' files for their tools, or one, as its client, for all that can be told."""
+"""Asks servers what they cost: those of hosts' files for their tools; or one, as its client, for what can be measured.
 
 An audit counts what the tools cost a model; it reports no secrets of the entries. A measurement has the latency of one
 server, its tokens for a model, and the size of its messages.
