@@ -13,10 +13,10 @@ from deltamcp.auth.safe_url import Address, is_safe_origin
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool
 from deltamcp.client.oauth.json_http import read_object
 from deltamcp.errors import ConfigurationError, UpstreamError
-from deltamcp.sources.address_rule import AddressRule
 from deltamcp.sources.http import fill_variables
 from deltamcp.sources.openapi import swagger
 from deltamcp.sources.openapi.document import OpenApiDocument
+from deltamcp.sources.openapi.location import AddressRule
 from deltamcp.sources.openapi.settings import ClientCredentials
 from deltamcp.values import JSON
 

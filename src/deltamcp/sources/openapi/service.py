@@ -20,11 +20,10 @@ from deltamcp.errors import ConfigurationError, ToolError
 from deltamcp.limits import Limits
 from deltamcp.results.pages import PAGES_KEY
 from deltamcp.runtime.threads import Computations
-from deltamcp.sources.address_rule import AddressRule
 from deltamcp.sources.http import HttpService, RequestDraft, ServiceRefusedError, ServiceResponse, fill_variables
 from deltamcp.sources.openapi.api import Api, ApiOperation
 from deltamcp.sources.openapi.document import OpenApiDocument, parse_document
-from deltamcp.sources.openapi.location import load_document, read_upload
+from deltamcp.sources.openapi.location import AddressRule, load_document, read_upload
 from deltamcp.sources.openapi.security import Carried, ClientTokens, Requirement, SecurityScheme, carry
 from deltamcp.sources.openapi.settings import ApiSettings, ClientCredentials
 from deltamcp.sources.pages import next_arguments
