@@ -22,7 +22,7 @@ from deltamcp.dashboard.api import GatewayApi
 from deltamcp.gateway.config import read_gateway_file
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.ledger import Ledger
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import LedgerFile
 from tests.support.chromium import Chromium, Screen, chromium
 from tests.support.conditions import wait_until
 from tests.support.dashboard_pages import served_pages

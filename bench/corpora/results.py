@@ -21,9 +21,9 @@ import msgspec
 from msgspec import UNSET
 
 from deltamcp import tokens
-from deltamcp.client.part_reader import recover
 from deltamcp.client.reply import Reply
-from deltamcp.costs.target import Figures, align
+from deltamcp.client.result_reader import recover
+from deltamcp.costs.audit import Figures, align
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.limits import Limits

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import httpx2
 
 from deltamcp import OAuth, UnauthorizedError, connect
-from deltamcp.client.oauth.login_page import LoginPage
+from deltamcp.client.oauth.oauth import LoginPage
 from deltamcp.client.oauth.token_storage import MemoryStorage
 from examples.http_oauth.server import PORT
 

@@ -11,7 +11,7 @@ from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.observers import CallObserver, ObservedCall
 from deltamcp.calls.rate_limits import Rate, RateLimits
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.items.function_shape import Depends
+from deltamcp.catalog.items.function import Depends
 from deltamcp.context import Context, Elicited, elicitation, roots, sampling
 from deltamcp.errors import (
     ArgumentsError,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from deltamcp.auth.introspection import Introspection
     from deltamcp.auth.resource_server import ResourceServer
     from deltamcp.auth.static_tokens import StaticTokens
-    from deltamcp.calls.call_spans import CallSpans
+    from deltamcp.calls.observers import CallSpans
     from deltamcp.client.client import DeltaClient, connect
     from deltamcp.client.oauth.oauth import OAuth
     from deltamcp.client.pending_call import PendingCall
@@ -157,7 +157,7 @@ __all__ = [
 _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "ApiSettings": ("deltamcp.sources.openapi.settings", "ApiSettings"),
-        "CallSpans": ("deltamcp.calls.call_spans", "CallSpans"),
+        "CallSpans": ("deltamcp.calls.observers", "CallSpans"),
         "ClientCredentials": ("deltamcp.sources.openapi.settings", "ClientCredentials"),
         "DeltaClient": ("deltamcp.client.client", "DeltaClient"),
         "Gateway": ("deltamcp.gateway.gateway", "Gateway"),
@@ -180,7 +180,7 @@ _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 def _server_of_client(client: "DeltaClient", prefix: str) -> DeltaServer:
-    from deltamcp.gateway.mounted_client import server_of_client
+    from deltamcp.gateway.gateway import server_of_client
 
     return server_of_client(client, prefix)
 

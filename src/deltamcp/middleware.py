@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from deltamcp.calls.middleware import CallNext, FunctionCall, Middleware
-from deltamcp.context import InputPending
-from deltamcp.conversation_state import conversation_digest
+from deltamcp.context import InputPending, conversation_digest
 from deltamcp.values import Kind, RawResult, ToolResult
 
 __all__ = ["cache_calls", "log_calls", "retry_calls", "time_calls"]

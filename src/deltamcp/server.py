@@ -16,16 +16,14 @@ from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.rate_limits import RateLimits, warn_of_unknown_tools
 from deltamcp.calls.server_items import ServerItems, warn_of_cut_summaries
-from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.catalog import Catalog, Mount, Visibility, VisibilityRule
 from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts
+from deltamcp.catalog.items.function import registration
 from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation, ToolOptions
 from deltamcp.catalog.items.prompt import Completer, Prompt, PromptOptions
-from deltamcp.catalog.items.registration import registration
 from deltamcp.catalog.items.resource import Resource, ResourceOptions
-from deltamcp.catalog.mount import Mount
 from deltamcp.catalog.schema.json_schema import normalize_draft
-from deltamcp.catalog.visibility import Visibility, VisibilityRule
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.item_tools import item_tools
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
     from deltamcp.sources.openapi.settings import ApiSettings
     from deltamcp.sources.operations_loader import OperationsFile
     from deltamcp.transports.grpc.server import GrpcServer
-    from deltamcp.transports.http.server_app import ServerApp
+    from deltamcp.transports.http.app import ServerApp
     from deltamcp.transports.options import GrpcOptions, HttpOptions, HttpServerOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -306,7 +304,7 @@ class DeltaServer:
         Raises:
             ConfigurationError: the document cannot be read, its API's address is not known, or a name is taken.
         """
-        from deltamcp.sources.openapi.operation_maker import make_operations, open_api  # most servers need none
+        from deltamcp.sources.openapi.service import make_operations, open_api  # most servers need none
 
         api = open_api(document, settings, environment)
         service, operations = make_operations(api, environment, self._limits)

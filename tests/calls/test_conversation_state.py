@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from deltamcp import Context, DeltaServer, Limits, Principal, connect
-from deltamcp.conversation_state import conversation_digest
+from deltamcp.context import conversation_digest
 from deltamcp.values import ANONYMOUS, LOCAL, Caller
 from tests.support.engine_calls import call_as
 from tests.support.http_server import serve_http

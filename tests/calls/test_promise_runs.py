@@ -381,7 +381,7 @@ async def test_ml_42_a_call_that_was_stored_but_never_queued_is_queued_when_some
 
 
 async def test_a_store_that_is_away_when_a_call_ends_gets_its_outcome_later(worker, monkeypatch):
-    monkeypatch.setattr("deltamcp.promises.outcomes.STORE_RETRIES", (0.01,) * 5)
+    monkeypatch.setattr("deltamcp.promises.runs.STORE_RETRIES", (0.01,) * 5)
     promise = await worker.client.start("write")
     await wait_until(lambda: len(worker.runs) == 1)
     store: Any = worker.server.engine.store
@@ -403,7 +403,7 @@ async def test_a_store_that_is_away_when_a_call_ends_gets_its_outcome_later(work
 
 
 async def test_a_store_that_is_away_when_a_run_begins_does_not_fail_the_call(worker, monkeypatch):
-    monkeypatch.setattr("deltamcp.promises.outcomes.STORE_RETRIES", (0.01,) * 5)
+    monkeypatch.setattr("deltamcp.promises.runs.STORE_RETRIES", (0.01,) * 5)
     store = promise_calls(worker.server).store
     read_call, failures = store.read_call, iter([StoreUnreachableError("away")] * 3)
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from deltamcp import ConfigurationError, Context, DeltaServer
-from deltamcp.catalog.items import function_shape
+from deltamcp.catalog.items import function as functions
 from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.signature import Signature
 from deltamcp.catalog.schema.arguments import InvalidArgumentsError
@@ -238,10 +238,10 @@ def test_parameters_are_read_as_inspect_reads_them():
         Point(x=1).__str__,
     ):
         expected = [
-            (name, parameter.default, parameter.kind not in function_shape._NOT_BY_NAME)
+            (name, parameter.default, parameter.kind not in functions._NOT_BY_NAME)
             for name, parameter in inspect.signature(function).parameters.items()
         ]
-        assert function_shape._parameters(function) == expected
+        assert functions._parameters(function) == expected
 
 
 @dataclasses.dataclass

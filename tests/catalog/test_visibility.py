@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.catalog.visibility import Rules, VisibilityRule, add_rule, is_shown
+from deltamcp.catalog.catalog import Rules, VisibilityRule, add_rule, is_shown
 
 _texts = st.frozensets(st.sampled_from("abc"), max_size=2)
 _rules = st.builds(VisibilityRule, st.booleans(), st.none() | _texts, st.none() | _texts)

@@ -9,7 +9,7 @@ import pytest
 from deltamcp.cli.main import main
 from deltamcp.gateway import live_configuration
 from deltamcp.hosts import jsonc_edit
-from deltamcp.hosts.server_edit import switch_off_server
+from deltamcp.hosts.gateway_file import switch_off_server
 from tests.support.command_line import assert_one_sentence, run, run_on_terminal
 from tests.support.followed_gateway import PROGRAM, entries, following, until_named
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.cli.terminal import audit_page
+from deltamcp.cli.terminal import report_pages
 from deltamcp.cli.verbs import audit, install
 from deltamcp.costs import audit as server_audit
 from deltamcp.costs import cost
@@ -454,7 +454,7 @@ def test_the_page_is_well_formed_loads_nothing_and_runs_nothing():
         return ServerAnswer([*TOOLS, {"name": HOSTILE, "description": HOSTILE, "inputSchema": {}}], HOSTILE)
 
     servers = (found("good"), found(HOSTILE, host=HOSTILE), found("dead"), found("off", skipped=HOSTILE))
-    text = audit_page.render_page(audited(*servers, look=look))
+    text = report_pages.audit_page(audited(*servers, look=look))
     page = Page(text)
     assert page.open == []
     assert not {"script", "link", "img", "iframe", "object", "base"} & {tag for tag, _ in page.tags}
@@ -466,7 +466,7 @@ def test_the_page_is_well_formed_loads_nothing_and_runs_nothing():
 
 
 def test_the_page_can_be_read_by_those_who_do_not_see_it():
-    page = Page(audit_page.render_page(audited(found("good"), found("better"))))
+    page = Page(report_pages.audit_page(audited(found("good"), found("better"))))
     tags = [tag for tag, _ in page.tags]
     (svg,) = (attributes for tag, attributes in page.tags if tag == "svg")
     ids = {attributes.get("id") for _, attributes in page.tags}
@@ -476,7 +476,7 @@ def test_the_page_can_be_read_by_those_who_do_not_see_it():
 
 
 def test_a_page_of_nothing_says_so():
-    page = Page(audit_page.render_page(audited(found("off", skipped=files.DISABLED))))
+    page = Page(report_pages.audit_page(audited(found("off", skipped=files.DISABLED))))
     assert "No server could be asked." in page.text and files.DISABLED in page.text
     assert "svg" not in [tag for tag, _ in page.tags]
 

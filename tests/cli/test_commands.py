@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from deltamcp import tokens
 from deltamcp.cli import main
 from deltamcp.cli.terminal import arguments, output
-from deltamcp.cli.verbs import call
+from deltamcp.cli.verbs import tools
 from tests.support.command_line import BAR_AT_ONCE, PipedRun, assert_one_sentence, run, run_bytes, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import FORKED_PROGRAM, PROGRAM, ROOT
@@ -1218,7 +1218,7 @@ def test_any_words_are_a_call_that_can_be_written_again_or_one_sentence(say, mon
     def instead(given: Any, words: list[str]) -> None:
         found.append(arguments.parse_call(words, "call", "tool", "list"))
 
-    monkeypatch.setattr(call, "run", instead)
+    monkeypatch.setattr(tools, "run_call", instead)
     done = say("call", *words, stdin='{"from": "stdin"}')
 
     if found:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.cli.verbs.dev import INSPECTOR, inspector_environment
+from deltamcp.cli.verbs.serve import INSPECTOR, inspector_environment
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.processes import free_port

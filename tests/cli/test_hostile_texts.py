@@ -22,8 +22,7 @@ import pytest
 from bench.hostile.http2 import PREFACE, FrameType, Http2Connection, write_frame
 from deltamcp.cli.main import VERBS
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.ledger_figures import LedgerKey, Usage
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import LedgerFile, LedgerKey, Usage
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.upstreams.listing import UpstreamListing
 from tests.support.command_line import run_all_on_terminal, serving_on_terminal

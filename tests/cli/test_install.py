@@ -1,5 +1,6 @@
 """`delta-mcp install` and `uninstall` on files of nine hosts, in homes of their own."""
 
+import argparse
 import json
 import os
 import re
@@ -443,11 +444,11 @@ def test_a_server_of_our_name_is_told(home, capsys):
 def test_a_file_that_changes_while_the_user_reads_is_not_written(home, monkeypatch, capsys):
     path, _ = CURSOR.write(home)
 
-    def change_and_agree(question: str, is_agreed: bool) -> bool:
+    def change_and_agree(args: argparse.Namespace) -> bool:
         path.write_text("{}")
         return True
 
-    monkeypatch.setattr("deltamcp.cli.verbs.install.confirm", change_and_agree)
+    monkeypatch.setattr("deltamcp.cli.verbs.install.agrees_to_write", change_and_agree)
     with pytest.raises(SystemExit, match="2"):
         main(["install", "cursor"])
     assert "was changed meanwhile" in capsys.readouterr().err

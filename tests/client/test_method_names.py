@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer, connect
-from deltamcp.client.gateway_client import GatewayClient
+from deltamcp.client.client import GatewayClient
 
 ERAS = ("modern", "handshake")
 _GATEWAY_NAMES = sorted(name for name in vars(GatewayClient) if not name.startswith("_"))

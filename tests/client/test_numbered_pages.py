@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deltamcp import ClientError, DeltaClient, DeltaServer, ResultPolicy, connect
 from deltamcp.client.reply import Reply, ToolCall
-from deltamcp.client.result_pages import has_next, page_number, repeats
+from deltamcp.client.result_reader import has_next, page_number, repeats
 from deltamcp.results.delta_mcp_shapes import stringify
 from tests.support.properties import examples
 from tests.support.sample_values import USERS

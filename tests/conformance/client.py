@@ -14,7 +14,7 @@ from typing import Any
 from deltamcp import Elicited, OAuth
 from deltamcp.client import negotiation
 from deltamcp.client.client import DeltaClient, connect
-from deltamcp.client.oauth.login_page import LoginPage
+from deltamcp.client.oauth.oauth import LoginPage
 from deltamcp.client.oauth.token_storage import MemoryStorage
 from deltamcp.client.options import ClientOptions
 from deltamcp.errors import ClientError, PeerError

@@ -13,8 +13,7 @@ import pytest_asyncio
 
 from deltamcp import ResultPolicy
 from deltamcp.errors import CallFailedError
-from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerKey, Usage
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerFile, LedgerKey, Usage
 from tests.support import chromium as chromium_program
 from tests.support.chromium import Chromium, Page, Screen, chromium
 from tests.support.conditions import wait_until

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from deltamcp.dashboard.web.markup import element, escape
+from deltamcp.dashboard.web.layout import element, escape
 from tests.support.conditions import wait_until
 from tests.support.dashboard_pages import DashboardPages, served_pages
 from tests.support.dashboard_scene import book_upstream, dashboard_scene

@@ -1,14 +1,15 @@
 """Results that wait for a computation: how many there are at once, in which order, and who left them behind."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from deltamcp import DeltaServer, ResultPolicy
+from deltamcp import DeltaServer, Limits, ResultPolicy
 from deltamcp.delivery import delivery
 from deltamcp.delivery.delivery import HeldResults
-from deltamcp.runtime.quota import Quota
+from deltamcp.runtime.quota import HttpQuotas
 from deltamcp.runtime.threads import Computations
 from deltamcp.transports.http.reply import CallsInFlight
 from deltamcp.values import ANONYMOUS, Caller, CallTool, Era, ResultShape, Terms
@@ -24,7 +25,9 @@ class Reply(SilentChannel):
 
     departed = False
 
-    def __init__(self) -> None:
+    def __init__(self, account: str) -> None:
+        self.account = account
+        self.exchange = SimpleNamespace(quotas=HttpQuotas(Limits()))
         self.task: asyncio.Task[Any] | None = None
 
     def on_wait(self) -> None:
@@ -61,7 +64,7 @@ class Library:
                 await asyncio.sleep(0)
             return value
 
-        self.calls = CallsInFlight(self.server.engine, Quota(1_000, 1.0))
+        self.calls = CallsInFlight(self.server.engine)
 
     @property
     def held(self) -> HeldResults:
@@ -69,8 +72,8 @@ class Library:
 
     def call(self, caller: Caller, reply: Reply | None = None, shape: ResultShape = ResultShape.MCP) -> Any:
         terms = Terms(Era.MODERN, "2026-07-28", {}, {}, {}, caller=caller, result_shape=shape)
-        channel: Any = reply or Reply()
-        performing = self.calls.perform((terms, CallTool("read", {})), channel, 1, caller.account)
+        channel: Any = reply or Reply(caller.account)
+        performing = self.calls.perform((terms, CallTool("read", {})), channel, 1)
         return asyncio.ensure_future(performing)
 
 
@@ -126,7 +129,7 @@ async def test_small_results_are_not_counted_and_wait_for_nobody(monkeypatch):
 
 async def test_a_client_that_leaves_while_its_result_waits_frees_it_at_once(monkeypatch):
     library = Library(monkeypatch)
-    replies = [Reply() for _ in range(20)]
+    replies = [Reply(ANN.account) for _ in range(20)]
     calls = [library.call(ANN, reply) for reply in replies]
     await pass_time()
     for reply in replies:

@@ -13,8 +13,8 @@ from deltamcp.delivery.stored_results import KEPT_SECONDS, UNSCOPED, KeptResults
 from deltamcp.errors import UsageError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.results.stored_result import StoredHeader
-from deltamcp.runtime import own_files
+from deltamcp.results.shown_result import StoredHeader
+from deltamcp.runtime import files
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.store import StoreError
 from deltamcp.values import ANONYMOUS_CALLER, LOCAL, Caller
@@ -146,8 +146,8 @@ async def test_of_processes_that_start_together_all_seal_with_the_same_key():
 
 def test_of_two_programs_that_write_a_file_one_succeeds(tmp_path: Path):
     path = tmp_path / "folder" / "key"
-    own_files.add_own_file(path, b"first")
-    own_files.add_own_file(path, b"second")
+    files.add_own_file(path, b"first")
+    files.add_own_file(path, b"second")
     assert path.read_bytes() == b"first" and [*path.parent.iterdir()] == [path]
     assert path.stat().st_mode & 0o777 == 0o600
 

@@ -22,7 +22,7 @@ from deltamcp.delivery.sent_results import (
 )
 from deltamcp.delivery.stored_results import UNSCOPED
 from deltamcp.deltas.root import root_of
-from deltamcp.dialects.conversation import CONVERSATION_KEY
+from deltamcp.dialects.methods import CONVERSATION_KEY
 from deltamcp.gcf import Symbol
 from deltamcp.results.encode import decode
 from deltamcp.values import Caller

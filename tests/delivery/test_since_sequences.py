@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from deltamcp import DeltaServer, ResultPolicy, ToolError
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.deltas.delta import apply_delta
-from deltamcp.dialects.conversation import CONVERSATION_KEY
+from deltamcp.dialects.methods import CONVERSATION_KEY
 from deltamcp.results.encode import decode
 from deltamcp.tokens import count
 from tests.support.conditions import HANG_SECONDS

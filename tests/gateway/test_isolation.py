@@ -27,12 +27,12 @@ from deltamcp.errors import DeltaError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.ledger import Ledger
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import LedgerFile
 from deltamcp.gateway.trust.review import approve
 from deltamcp.gateway.upstream_status import STATUS_URI
 from deltamcp.transports.http.server import make_server
 from deltamcp.transports.metrics import Metrics
-from deltamcp.upstreams.sealed_logins import SealedLogins
+from deltamcp.upstreams.login_upstream import SealedLogins
 from deltamcp.values import ANONYMOUS, LOCAL, Principal
 from tests.support.conditions import wait_until
 from tests.support.era_client import ERAS

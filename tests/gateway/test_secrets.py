@@ -19,7 +19,7 @@ from deltamcp.errors import DeltaError
 from deltamcp.gateway.config import read_gateway_file
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.ledger import Ledger
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import LedgerFile
 from deltamcp.transports.http.server import make_server
 from tests.support import echoing_server
 from tests.support.fake_http import Fake, FakeConnection, FakeRequest, serve_fake

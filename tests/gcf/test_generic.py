@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltamcp.gcf.generic.decoder import decode_generic
-from deltamcp.gcf.generic.encoder import GenericStreamEncoder, encode_generic
-from deltamcp.gcf.generic.table import encode_generic_grouped
+from deltamcp.gcf.generic_decoder import decode_generic
+from deltamcp.gcf.generic_encoder import GenericStreamEncoder, encode_generic
+from deltamcp.gcf.generic_table import encode_generic_grouped
 from deltamcp.gcf.scalars import (
     INT64_MAX,
     INT64_MIN,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from deltamcp.gcf.generic.decoder import decode_generic
-from deltamcp.gcf.generic.encoder import encode_generic
+from deltamcp.gcf.generic_decoder import decode_generic
+from deltamcp.gcf.generic_encoder import encode_generic
 from deltamcp.gcf.scalars import GcfError
 from tests.support.equality import is_same
 from tests.support.gcf_numbers import with_whole_integers

@@ -33,7 +33,7 @@ from deltamcp.gcf import (
     pack_root,
     short_root,
 )
-from deltamcp.gcf.graph.model import sort_symbols
+from deltamcp.gcf.graph_model import sort_symbols
 from tests.support.call_count import count_calls
 from tests.support.gcf_packs import A, B, attempt_outcome, contents, damage, payloads, quantise, raises_gcf
 

@@ -20,7 +20,7 @@ from deltamcp.gcf import (
     encode_with_session,
     pack_root,
 )
-from deltamcp.gcf.graph.model import sort_symbols
+from deltamcp.gcf.graph_model import sort_symbols
 from tests.support.gcf_packs import attempt_outcome, quantise
 
 

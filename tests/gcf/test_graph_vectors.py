@@ -36,8 +36,8 @@ from deltamcp.gcf import (
     size_guard,
     verify_generic_delta,
 )
+from deltamcp.gcf.graph_model import pack_records
 from deltamcp.gcf.header import Dialect
-from deltamcp.gcf.roots import pack_records
 from tests.support.gcf_vectors import graph_cases
 from tests.support.paths import ROOT
 

@@ -9,8 +9,8 @@ from typing import Any
 import gcf
 import pytest
 
-from deltamcp.gcf.generic.decoder import decode_generic
-from deltamcp.gcf.generic.encoder import encode_generic
+from deltamcp.gcf.generic_decoder import decode_generic
+from deltamcp.gcf.generic_encoder import encode_generic
 from tests.support.equality import is_same
 from tests.support.gcf_numbers import with_whole_integers
 from tests.support.properties import examples

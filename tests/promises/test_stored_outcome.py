@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from deltamcp.errors import Fault
-from deltamcp.promises import stored_outcome
+from deltamcp.promises.stored_call import decode_outcome, encode_outcome
 from deltamcp.values import (
     Annotations,
     Answer,
@@ -66,15 +66,15 @@ RAW = st.builds(
 
 @given(st.builds(Answer, RESULTS | RAW) | FAILURES | NEEDS)
 def test_ml_37_what_is_stored_is_read_back_the_same(outcome):
-    assert stored_outcome.decode(stored_outcome.encode(outcome)) == outcome
+    assert decode_outcome(encode_outcome(outcome)) == outcome
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"type":"other"}', b'{"type":"failure","fault":"X","message":""}'])
 def test_what_another_version_wrote_is_refused(data):
     with pytest.raises(ValueError):
-        stored_outcome.decode(data)
+        decode_outcome(data)
 
 
 def test_what_json_cannot_express_is_refused():
     with pytest.raises(ValueError):
-        stored_outcome.encode(Answer(ToolResult([Text("\ud800")])))
+        encode_outcome(Answer(ToolResult([Text("\ud800")])))

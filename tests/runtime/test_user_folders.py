@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.files import user_folder
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from deltamcp import (
     ToolResult,
     connect,
 )
-from deltamcp.catalog.operations_file.document import UpstreamEntry
+from deltamcp.catalog.operations_file import UpstreamEntry
 from deltamcp.runtime.threads import Computations
 from deltamcp.sources.mcp import McpUpstream
 from tests.support import fake_stdio

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from deltamcp import DeltaServer, connect
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.results.pages import join_pages, main_list, read_service_result
+from deltamcp.sources.http import helpful_text
 from deltamcp.sources.pages import PageArguments, next_arguments
-from deltamcp.sources.refusal_text import helpful_text
 from deltamcp.values import RawResult, ServiceResult
 from tests.support.http_peer import Heard, listening, reply
 

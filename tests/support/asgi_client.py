@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from deltamcp import DeltaServer
-from deltamcp.transports.http.server_app import ServerApp
+from deltamcp.transports.http.app import ServerApp
 from tests.support.conditions import HANG_SECONDS
 
 ACCEPT_BOTH = "application/json, text/event-stream"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deltamcp import DeltaClient, OAuth, connect
-from deltamcp.client.oauth.login_page import LoginPage
+from deltamcp.client.oauth.oauth import LoginPage
 from deltamcp.client.oauth.token_storage import MemoryStorage, decode_record
 from tests.support.browser import Browser
 

@@ -9,9 +9,7 @@ from urllib.parse import urlencode
 import httpx2
 
 from deltamcp.dashboard.api import AskedGateway
-from deltamcp.dashboard.web.app import DashboardApp
-from deltamcp.dashboard.web.logins import Logins
-from deltamcp.dashboard.web.page_server import pages_served
+from deltamcp.dashboard.web.app import DashboardApp, Logins, pages_served
 
 ORIGIN = "http://127.0.0.1:8765"
 

@@ -10,7 +10,7 @@ from deltamcp.dashboard.api import GatewayApi
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.ledger import Ledger
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import LedgerFile
 from tests.support.listing_upstream import ListingUpstream, tool
 
 READS = {"annotations": {"readOnlyHint": True}}

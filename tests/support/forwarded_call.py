@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from deltamcp.context import Context, RequestProgress
-from deltamcp.conversation_state import ConversationState, StateStore
+from deltamcp.context import Context, ConversationState, RequestProgress, StateStore
 from deltamcp.errors import ResourceNotFoundError, ToolError
 from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import Deadline

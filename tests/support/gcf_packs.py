@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from deltamcp.gcf import Edge, GcfError, Payload, Symbol
-from deltamcp.gcf.graph.model import SHORT_KINDS
+from deltamcp.gcf.graph_model import SHORT_KINDS
 
 TOKENS = st.sampled_from(["a.A", "a.B", "b.C", "#", "##", "->", "@0", "-"]) | st.text(
     st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=8

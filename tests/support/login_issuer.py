@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from deltamcp.client.oauth.login_page import LoginPage
+from deltamcp.client.oauth.oauth import LoginPage
 from tests.support.fake_http import Fake, FakeConnection, FakeRequest, read_head
 
 METHODS = ("server/discover", "initialize", "notifications/initialized", "tools/list", "tools/call", "GET")

@@ -13,8 +13,7 @@ from urllib.parse import parse_qs, unquote_plus, urlencode, urlsplit
 
 import httpx2
 
-from deltamcp.client.oauth.login_page import LoginPage
-from deltamcp.client.oauth.oauth import OAuth
+from deltamcp.client.oauth.oauth import LoginPage, OAuth
 from deltamcp.client.oauth.server_access import ServerAccess, server_key
 from deltamcp.client.oauth.token_storage import MemoryStorage, decode_record
 from tests.support.authorization_server import AuthorizationServer

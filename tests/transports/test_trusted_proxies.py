@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import ConfigurationError, DeltaServer, Limits
+from deltamcp.transports.admission import TrustedProxies
 from deltamcp.transports.http.app import HttpApp
 from deltamcp.transports.http.server import make_server
-from deltamcp.transports.trusted_proxies import TrustedProxies
 from tests.support.asgi_client import AsgiExchange
 from tests.support.http_server import serve_uvicorn
 

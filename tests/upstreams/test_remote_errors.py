@@ -10,7 +10,7 @@ from deltamcp.dialects.modern import ModernMcp
 from deltamcp.errors import PeerError, RemoteError
 from deltamcp.gateway.config import GatewayConfig
 from deltamcp.gateway.gateway import Gateway
-from deltamcp.promises import stored_outcome
+from deltamcp.promises.stored_call import decode_outcome, encode_outcome
 from deltamcp.values import Request
 from deltamcp.wire import jsonrpc
 from tests.support.era_client import ERAS, era_client
@@ -59,7 +59,7 @@ def test_codes_that_differ_between_eras_are_the_clients(code: int, data: Any, ha
     failure = remote_failure(RemoteError(PeerError(code, "Why.", data), "resources/read"))
     assert _code(HandshakeMcp(), failure) == handshake
     assert _code(ModernMcp({"name": "x", "version": "1"}, 0), failure) == modern
-    assert stored_outcome.decode(stored_outcome.encode(failure)) == failure
+    assert decode_outcome(encode_outcome(failure)) == failure
 
 
 async def test_a_model_that_ran_the_tool_by_a_meta_tool_reads_the_error() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
+from deltamcp.wire.canonical import encode_canonical, sha256_digest
 
 # RFC 8785, appendix B.
 NUMBERS = [

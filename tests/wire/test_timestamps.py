@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.wire.timestamps import format_time
+from deltamcp.wire.canonical import format_time
 
 
 @given(st.integers(min_value=-62_135_596_800_000, max_value=253_402_300_799_999))

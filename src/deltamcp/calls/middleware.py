@@ -6,11 +6,11 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from msgspec import Struct
 
 from deltamcp.calls.observers import CallObserver
-from deltamcp.catalog.items.function_shape import is_async
+from deltamcp.catalog.catalog import Visibility
+from deltamcp.catalog.items.function import is_async
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.resource import Resource
-from deltamcp.catalog.visibility import Visibility
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.lifespan import ServerLifespan

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.items.function_shape import is_async
+from deltamcp.catalog.items.function import is_async
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.view import FoundOperation, OperationIndex, View
 from deltamcp.runtime.process import collection_paused

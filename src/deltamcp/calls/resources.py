@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.failures import log_failure, missing_scopes, refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
-from deltamcp.calls.lists import Lists
+from deltamcp.calls.lists import Capabilities, Lists
 from deltamcp.calls.middleware import Origin, mount_chain
 from deltamcp.calls.request_context import RequestContext, accept_since
 from deltamcp.catalog import discovery
@@ -16,7 +15,7 @@ from deltamcp.catalog.items.prompt import Prompt
 from deltamcp.catalog.items.resource import Resource
 from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 from deltamcp.catalog.view import did_you_mean
-from deltamcp.conversation_state import ConversationState, StateStore, conversation_digest
+from deltamcp.context import ConversationState, StateStore, conversation_digest
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, call_digest

@@ -9,14 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from deltamcp.calls.middleware import Origin, ServerHooks, mount_chain
-from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.catalog import Catalog, Mount, Rules, Visibility, VisibilityRule, is_shown
 from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.catalog.items.function import registration
 from deltamcp.catalog.items.operation import Operation, is_dotted_path
 from deltamcp.catalog.items.prompt import Completer, Prompt
-from deltamcp.catalog.items.registration import registration
 from deltamcp.catalog.items.resource import Resource
-from deltamcp.catalog.mount import Mount
-from deltamcp.catalog.visibility import Rules, Visibility, VisibilityRule, is_shown
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.change_hub import Change, ChangeHub, OwnChange

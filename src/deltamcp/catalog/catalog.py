@@ -4,18 +4,17 @@ import copy
 import functools
 import types
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from deltamcp.catalog.directory import NO_NOTICES, ServerNotices
 from deltamcp.catalog.disclosure import Disclosure, uri_scheme
-from deltamcp.catalog.items.operation import Operation
+from deltamcp.catalog.items.function import source_line
+from deltamcp.catalog.items.operation import Operation, is_dotted_path, is_id_segment
 from deltamcp.catalog.items.prompt import Completer, Prompt
-from deltamcp.catalog.items.registration import source_line
-from deltamcp.catalog.items.resource import Resource
+from deltamcp.catalog.items.resource import Resource, split_scheme
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool, offered_meta_tools
-from deltamcp.catalog.mount import Mount
 from deltamcp.catalog.view import SharedItems, View, WithheldOperations
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy, resolve_policy
@@ -35,6 +34,64 @@ _MAX_VIEWS = 64
 """The number of cached views; there is one for each set of scopes in use."""
 
 
+class Mount:
+    """Adds a prefix to names, ids and URIs; an empty prefix leaves them as they are."""
+
+    def __init__(self, prefix: str) -> None:
+        """
+        Raises:
+            ConfigurationError: the prefix cannot be a part of an id.
+        """
+        if not isinstance(prefix, str) or (prefix and not (prefix.isascii() and is_id_segment(prefix))):
+            raise ConfigurationError(f"The prefix {prefix!r} must be up to 64 letters a to z, digits, '_' or '-'.")
+        self._prefix = prefix
+
+    def name(self, kind: Kind, name: str) -> str:
+        """Returns the name of a tool or a prompt, or the URI of a resource or a template."""
+        if kind in (Kind.RESOURCES, Kind.TEMPLATES):
+            return self.uri(name)
+        return f"{self._prefix}_{name}" if self._prefix else name
+
+    def uri(self, uri: str) -> str:
+        """Returns a URI with the prefix as the first segment after the scheme, which may have a meaning of its own."""
+        if not self._prefix:
+            return uri
+        scheme, rest = split_scheme(uri)
+        return f"{scheme}{self._prefix}/{rest}"
+
+    def inner_uri(self, uri: str) -> str | None:
+        """Returns the URI that the mounted server has for one of here; None if it has none."""
+        if not self._prefix:
+            return uri
+        scheme, rest = split_scheme(uri)
+        return scheme + rest.removeprefix(f"{self._prefix}/") if rest.startswith(f"{self._prefix}/") else None
+
+    def inner_name(self, name: str) -> str | None:
+        """Returns the name or id that the mounted server has for one of here; None if it has none."""
+        if not self._prefix:
+            return name
+        ends = tuple(f"{self._prefix}{end}" for end in "_./")
+        return name[len(self._prefix) + 1 :] if name.startswith(ends) else None
+
+    def category(self, category: str) -> str:
+        """Returns where a category of the mounted server is here."""
+        return f"{self._prefix}.{category}" if self._prefix else category
+
+    def item(self, item: T, policy: ResultPolicy | None) -> T:
+        """Returns the item with its name in the other server; `policy` is the mounted server's result policy."""
+        mounted: Operation | Resource | Prompt
+        if isinstance(item, Operation):
+            name = self.name(Kind.TOOLS, item.name)
+            id_ = f"{self._prefix}.{item.id}" if self._prefix else item.id
+            # Only a tool without a category may have a name that is no path; then it has no category here either.
+            mounted = item.with_name(name, id_ if is_dotted_path(id_) else name, policy)
+        elif isinstance(item, Prompt):
+            mounted = item.with_name(self.name(Kind.PROMPTS, item.name))
+        else:
+            mounted = item.with_uri(self.uri(item.uri))
+        return cast("T", mounted)
+
+
 class _MountedCatalog(NamedTuple):
     """The catalog of a mounted server, and how what it finds is placed here."""
 
@@ -46,8 +103,76 @@ class _MountedCatalog(NamedTuple):
 _ViewKey = tuple[frozenset[str], frozenset[str], bool, Hashable]
 
 
+class VisibilityRule(NamedTuple):
+    """Shows or hides the items that it fits; without tags and names it fits all."""
+
+    is_shown: bool
+    tags: frozenset[str] | None
+    """An item fits that has one of them; None if any does."""
+    names: frozenset[str] | None
+    """Names of tools, prompts and resources, URIs and templates; None if any fits. An item has to fit both."""
+
+    def fits(self, names: Collection[str], tags: frozenset[str]) -> bool:
+        return (self.names is None or not self.names.isdisjoint(names)) and (
+            self.tags is None or not self.tags.isdisjoint(tags)
+        )
+
+
+Rules: TypeAlias = tuple[VisibilityRule, ...]
+"""Rules in the order in which they were given; the last one that fits an item decides."""
+
+
+def is_shown(rules: Rules, names: Collection[str], tags: frozenset[str]) -> bool:
+    """Returns whether an item is shown; without a rule that fits, it is."""
+    return next((rule.is_shown for rule in reversed(rules) if rule.fits(names, tags)), True)
+
+
+def add_rule(rules: Rules, rule: VisibilityRule) -> Rules:
+    """Returns rules with one more, without those that it makes meaningless, so that they do not pile up."""
+    if rule.tags is None and rule.names is None:
+        return (rule,)
+    return (*(one for one in rules if (one.tags, one.names) != (rule.tags, rule.names)), rule)
+
+
+class Visibility:
+    """The rules of one server. Threads may add some; whoever reads them sees the rules before or after that."""
+
+    def __init__(self) -> None:
+        self._shared: Rules = ()
+        self._own: dict[str, Rules] = {}
+        """By owner, what comes after the shared rules."""
+
+    @property
+    def has_rules(self) -> bool:
+        return bool(self._shared or self._own)
+
+    @property
+    def differs(self) -> bool:
+        """Whether principals may see different items."""
+        return bool(self._own)
+
+    def add(self, rule: VisibilityRule, principal: Principal | None) -> None:
+        """Adds a rule for all, or for one principal, whose rules come after those for all."""
+        if principal is None:
+            self._shared = add_rule(self._shared, rule)
+        else:
+            self._own[principal.owner] = add_rule(self._own.get(principal.owner, ()), rule)
+
+    def reset(self, principal: Principal | None) -> None:
+        """Shows everything again; to a principal, what is shown to others."""
+        if principal is None:
+            self._shared = ()
+        else:
+            self._own.pop(principal.owner, None)
+
+    def rules(self, principal: Principal) -> Rules:
+        """Returns the rules for a principal."""
+        own = self._own.get(principal.owner) if self._own else None
+        return self._shared if own is None else (*self._shared, *own)
+
+
 class ItemVisibility(Protocol):
-    """Says which items of a server are shown to whom; see `catalog/visibility.py`."""
+    """Says which items of a server are shown to whom."""
 
     def rules_for(self, principal: Principal) -> Hashable:
         """Returns what decides for a principal, and whether principals differ; for equal rules views are the same."""

@@ -66,8 +66,8 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
     {
         "list": Verb(_LOOK, "tools", "the tools of a server", other_names=("ls", "tools", "list-tools")),
         "describe": Verb(_LOOK, "tools", "one tool, whole", "set_up_describe", other_names=("show", "schema", "info")),
-        "call": Verb(_LOOK, "call", "call a tool", other_names=("call-tool", "invoke", "exec")),
-        "redeem": Verb(_LOOK, "call", "the result of a call that a server goes on with", "set_up_redeem"),
+        "call": Verb(_LOOK, "tools", "call a tool", "set_up_call", other_names=("call-tool", "invoke", "exec")),
+        "redeem": Verb(_LOOK, "tools", "the result of a call that a server goes on with", "set_up_redeem"),
         "resources": Verb(_LOOK, "resources", "the resources of a server, and its templates"),
         "read": Verb(_LOOK, "resources", "read a resource", "set_up_read", other_names=("cat",)),
         "prompts": Verb(_LOOK, "resources", "the prompts of a server", "set_up_prompts"),
@@ -105,8 +105,9 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "secret": Verb(_GATEWAY, "token", "put a secret into your keyring, for configurations", "set_up_secret"),
         "dev": Verb(
             _WRITE,
-            "dev",
+            "serve",
             "run a server while you write it, with the MCP Inspector",
+            "set_up_dev",
             runs_author_code=True,
             other_names=("inspect", "inspector"),
         ),
@@ -116,7 +117,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
             "a small project that runs: a server or a gateway, with a test",
             other_names=("init", "create"),
         ),
-        "validate": Verb(_WRITE, "validate", "check an operations.json and tell every fault in it"),
+        "validate": Verb(_WRITE, "openapi", "check an operations.json and tell every fault in it", "set_up_validate"),
         "serve": Verb(
             _RUN,
             "serve",
@@ -124,7 +125,13 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
             runs_author_code=True,
             other_names=("run", "start", "server"),
         ),
-        "worker": Verb(_RUN, "worker", "run the promises of a server elsewhere than it serves", runs_author_code=True),
+        "worker": Verb(
+            _RUN,
+            "serve",
+            "run the promises of a server elsewhere than it serves",
+            "set_up_worker",
+            runs_author_code=True,
+        ),
         "token": Verb(_RUN, "token", "make a bearer token for a server of yours"),
         "completion": Verb(_RUN, "completion", "a completion script for your shell"),
     }

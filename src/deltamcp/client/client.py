@@ -1,4 +1,7 @@
-"""`connect` makes a `DeltaClient`, which talks to any MCP server, and uses Delta-MCP's extensions where it can."""
+"""`connect` makes a `DeltaClient`, which talks to any MCP server, and uses Delta-MCP's extensions where it can.
+
+Of a `GatewayClient` a gateway asks more than programs do of a client.
+"""
 
 import contextlib
 import functools
@@ -10,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 from msgspec import UNSET, UnsetType
 from typing_extensions import deprecated
 
-from deltamcp.client.callbacks import ClientCallbacks
+from deltamcp.catalog.schema.param_headers import ParameterHeader
+from deltamcp.client.callbacks import ClientCallbacks, RequestSender
 from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector
 from deltamcp.client.links.link import DEFAULT_MAX_BYTES, ClientLink, TokenSource, make_token_source, message_limits
@@ -18,16 +22,15 @@ from deltamcp.client.lists import ServerLists, Tool
 from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo, known_choice
 from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
-from deltamcp.client.part_reader import PartReader
 from deltamcp.client.pending_call import PendingCall
 from deltamcp.client.reply import Reply, call_failed_error
-from deltamcp.client.result_pages import ResultPages
+from deltamcp.client.result_reader import PartReader
 from deltamcp.client.target import Address, Endpoint, GrpcAddress, InProcessServer, Program, Target, parse_target
 from deltamcp.client.tool_caller import ToolCaller
 from deltamcp.errors import ArgumentsError, ClientError, ConfigurationError, UsageError
 from deltamcp.results.policy import RequestPolicy, ResultPolicy
 from deltamcp.results.queries.query import parse_query
-from deltamcp.values import JSON, Era
+from deltamcp.values import JSON, Era, LogLevel, RawResult
 from deltamcp.version import VERSION
 
 _UNBOUNDED = 1_000_000_000
@@ -89,6 +92,8 @@ class DeltaClient:
             self._receive_notification,
             options.get("start_timeout", 30.0),
             options.get("timeout"),
+            self._reset_after_reconnect,
+            self._receive_end,
             options.get("reconnect", True),
         )
         self._lists = ServerLists(self._connector, options.get("cache_seconds", 300.0), self._max_bytes)
@@ -97,10 +102,6 @@ class DeltaClient:
         self._calls = ToolCaller(
             self._connector, self._lists, self._parts, self._notifications, callbacks, options, self._max_bytes
         )
-        self._pages = ResultPages(self._calls, self._lists, self._parts, self._max_bytes)
-        self._calls.read_value = self._pages.value
-        self._connector.on_reconnect = self._reset_after_reconnect
-        self._connector.on_end = self._receive_end
 
     @property
     def endpoint(self) -> Endpoint:
@@ -257,7 +258,7 @@ class DeltaClient:
         own = await self._calls.own_arguments(name, given) if given else {}
         query: Any = {key: value for key, value in given.items() if key not in own and value is not None}
         if query.keys() <= {"since"}:
-            return await self._pages.value(name, await self.call_tool(name, {**arguments, **own}, **query))
+            return await self._calls.pages.value(name, await self.call_tool(name, {**arguments, **own}, **query))
         selected = await self.call_tool(name, {**arguments, **own}, want=_ALL_OF_IT, **query)
         if selected.is_error:
             raise call_failed_error(name, selected)
@@ -358,7 +359,7 @@ class DeltaClient:
         Raises:
             ResultLostError: the rest of the result cannot be read.
         """
-        return await self._pages.whole(reply)
+        return await self._calls.pages.whole(reply)
 
     async def pages(
         self, name: str, arguments: Mapping[str, JSON] | None = None, *, want: ResultPolicy | None = None
@@ -371,7 +372,7 @@ class DeltaClient:
             CallFailedError: the tool reported an error.
         """
         reply = await self.call_tool(name, arguments, want=want)
-        async with contextlib.aclosing(self._pages.pages_from(reply, name)) as pages:
+        async with contextlib.aclosing(self._calls.pages.pages_from(reply, name)) as pages:
             async for page in pages:
                 yield page
 
@@ -385,7 +386,7 @@ class DeltaClient:
             ClientError: the server repeats a page, so that the rows have no end; or the rest cannot be read.
         """
         reply = await self.call_tool(name, arguments, want=want)
-        async with contextlib.aclosing(self._pages.rows_from(reply, name)) as rows:
+        async with contextlib.aclosing(self._calls.pages.rows_from(reply, name)) as rows:
             async for row in rows:
                 yield row
 
@@ -485,11 +486,116 @@ class DeltaClient:
         def __getattr__(self, name: str) -> Any:
             if name not in _GATEWAY_ONLY:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            from deltamcp.client.gateway_client import GatewayClient
 
             text = f"DeltaClient.{name} is for gateways only; it goes with 0.3."
             warnings.warn(text, DeprecationWarning, stacklevel=2)
             return vars(GatewayClient)[name].__get__(self, type(self))
+
+
+class GatewayClient(DeltaClient):
+    """A client that forwards the requests of others, and whose owner decides when it connects."""
+
+    def disconnect(self) -> None:
+        """Gives up the connection, which closes when no request is in flight; a client may be entered again."""
+        self._connector.disconnect()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether requests have a connection to go to."""
+        return self._connector.is_connected
+
+    @property
+    def lists_ttl_seconds(self) -> float | None:
+        """For how long the lists that were fetched last are valid; None if the server notifies of changes, or does not
+        say."""
+        return self._lists.ttl_seconds
+
+    async def fetch_tools(self) -> list[dict[str, JSON]]:
+        """Returns the definitions of all tools, fetched now: of the operations, where a server of this library lists
+        meta-tools in their place. The client does not keep them."""
+        fetched = await self._lists.fetch_operations()
+        return [fetched.definitions[tool.name].raw for tool in fetched.index if tool.name in fetched.definitions]
+
+    @property
+    def operation_ids(self) -> Mapping[str, str]:
+        """By tool name, the ids in the tree of the server's operations that `fetch_tools` found."""
+        return self._lists.operation_ids
+
+    async def notify(self, method: str, params: Mapping[str, JSON] | None = None) -> None:
+        """Sends a notification.
+
+        Raises:
+            ClientError: it could not be sent.
+        """
+        await self._connector.notify(method, params or {})
+
+    async def lower_log_level(self, level: LogLevel) -> None:
+        """Asks a server of the handshake era to log messages of this level outside of requests, too.
+
+        Raises:
+            ConnectionLostError: the connection broke.
+        """
+        connection = self._connector.connection
+        if connection is not None:
+            await connection.lower_log_level(level)
+
+    async def forward(
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        meta: Mapping[str, JSON] | None = None,
+        *,
+        capabilities: Mapping[str, JSON] | None = None,
+        repeatable: bool = False,
+        timeout: float | None = None,
+        progress: OnProgress | None = None,
+        parameter_headers: tuple[ParameterHeader, ...] = (),
+        log_level: LogLevel | None = None,
+        sender: RequestSender | None = None,
+    ) -> RawResult:
+        """Sends a request of somebody else, and returns its result as the server encoded it.
+
+        If the server asks for input by its result (2026-07-28), that is the result.
+
+        Args:
+            meta: the `_meta` of that request, as far as it is for the server.
+            capabilities: what the sender of that request can do, for a server that reads it in every request.
+            repeatable: whether the client may send it again if the connection breaks.
+            parameter_headers: the arguments that the tool wants in headers.
+            log_level: the lowest level of log messages that the sender wants; None if it wants none.
+            sender: answers what a server of the handshake era asks meanwhile, and takes what it logs.
+
+        Raises:
+            PeerError: the server answered with a JSON-RPC error.
+            ConnectionLostError, DeadlineError: as in `call`.
+        """
+        return await self._connector.forward(
+            method,
+            params,
+            meta or {},
+            repeatable=repeatable,
+            timeout=timeout,
+            progress=progress,
+            parameter_headers=parameter_headers if self._connector.mirrors_arguments else (),
+            capabilities=capabilities,
+            log_level=log_level,
+            sender=sender,
+        )
+
+
+def connect(target: Target, **options: Unpack[ClientOptions]) -> DeltaClient:
+    """Returns a client to use with `async with`.
+
+    Args:
+        target: a `DeltaServer`, a URL, a command line (a text or a list of words), a Python file (`FILE.py` or
+            `FILE.py:NAME`, served by a process of its own), an entry of an `mcpServers` file (a dict), or `FILE#NAME`
+            for an entry in a file.
+        options: see `ClientOptions`.
+
+    Raises:
+        ConfigurationError: the target is none of these, or there is no such option.
+    """
+    return DeltaClient(target, **options)
 
 
 def _selecting(want: ResultPolicy | None, fields: JSON, grep: JSON, since: JSON) -> ResultPolicy:
@@ -552,18 +658,3 @@ def _own_info() -> dict[str, JSON]:
 
 def _as_list(value: JSON) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def connect(target: Target, **options: Unpack[ClientOptions]) -> DeltaClient:
-    """Returns a client to use with `async with`.
-
-    Args:
-        target: a `DeltaServer`, a URL, a command line (a text or a list of words), a Python file (`FILE.py` or
-            `FILE.py:NAME`, served by a process of its own), an entry of an `mcpServers` file (a dict), or `FILE#NAME`
-            for an entry in a file.
-        options: see `ClientOptions`.
-
-    Raises:
-        ConfigurationError: the target is none of these, or there is no such option.
-    """
-    return DeltaClient(target, **options)

@@ -53,6 +53,8 @@ class Connector:
         on_notification: OnNotification,
         start_seconds: float,
         timeout: float | None,
+        on_reconnect: Callable[[], None],
+        on_end: Callable[[ClientError], None],
         reconnects: bool = True,
     ) -> None:
         """
@@ -62,6 +64,9 @@ class Connector:
             likely_profile: `profile`, or with the protocol that the server spoke before; a failure forgets it.
             start_seconds: how long starting the server and negotiating may take.
             timeout: how long a request may take that gives no timeout of its own; None for the default.
+            on_reconnect: called after a new connection has replaced a lost one; the server may have forgotten
+                subscriptions.
+            on_end: called when the connection has ended by itself, if requests do not replace it.
             reconnects: whether requests replace a lost connection; else `open` does, and nobody else.
         """
         self._label, self._link_factories = label, link_factories
@@ -73,11 +78,7 @@ class Connector:
         self._connect_lock = asyncio.Lock()
         self._closed = False
         self._closing_tasks: set[asyncio.Task[None]] = set()
-        self.on_reconnect: Callable[[], None] = lambda: None
-        """Called after a new connection has replaced a lost one; the server may have forgotten subscriptions."""
-        self._reconnects = reconnects
-        self.on_end: Callable[[ClientError], None] = lambda error: None
-        """Called when the connection has ended by itself, if requests do not replace it."""
+        self._on_reconnect, self._on_end, self._reconnects = on_reconnect, on_end, reconnects
         self._server: ServerInfo | None = None
 
     @property
@@ -294,7 +295,7 @@ class Connector:
                 raise ConnectionLostError(f"{self._label} is not connected.", maybe_done=False)
             self.disconnect()
             connection = await self._connect()
-            self.on_reconnect()
+            self._on_reconnect()
             return connection
 
     def disconnect(self) -> None:
@@ -308,7 +309,7 @@ class Connector:
     def _receive_end(self, connection: ClientConnection, error: ClientError) -> None:
         if connection is self._connection and not self._reconnects:
             self.disconnect()
-            self.on_end(error)
+            self._on_end(error)
 
     async def _connect(self) -> ClientConnection:
         """

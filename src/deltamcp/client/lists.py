@@ -21,7 +21,7 @@ from deltamcp.results import reference
 from deltamcp.results.policy import QUERY_KEY
 from deltamcp.values import JSON, PROMISES_KEY, Era
 from deltamcp.wire import jsonrpc
-from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
+from deltamcp.wire.canonical import encode_canonical, sha256_digest
 from deltamcp.work import WorkLimitError
 
 

@@ -5,7 +5,7 @@ from typing import TypeAlias, TypedDict
 
 from deltamcp.client.callbacks import OnElicitation, OnSampling, RequestSender
 from deltamcp.client.links.link import BearerToken
-from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.client.links.process import ProcessGuard
 from deltamcp.client.negotiation import Encoding, ProtocolChoice
 from deltamcp.client.oauth.oauth import OAuth
 from deltamcp.values import JSON, LogLevel

@@ -18,14 +18,14 @@ from msgspec.structs import replace
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
-from deltamcp.runtime.missing_file import missing_file_error
+from deltamcp.runtime.files import missing_file_error
 from deltamcp.runtime.process import keep_grpc_out_of_forks
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:
     from deltamcp.calls.engine import Engine
     from deltamcp.client.links.link import ClientLink, TokenSource
-    from deltamcp.client.links.process_guard import ProcessGuard
+    from deltamcp.client.links.process import ProcessGuard
 
 
 @runtime_checkable
@@ -150,28 +150,20 @@ class Address(Struct, frozen=True):
         self, headers: Mapping[str, str], tokens: "TokenSource | None", limits: Limits
     ) -> "list[Callable[[], ClientLink]]":
         """Returns functions that make the links to try: that of MCP-lite; or Streamable HTTP, then HTTP with SSE."""
-        all_headers = {**_authorization(urlsplit(self.url)), **self.headers, **headers}
-        if any(name.lower() == "authorization" for name in all_headers):
-            tokens = None  # a header of the caller's own is sent instead of any token
+        all_headers, tokens = _credentials(urlsplit(self.url), {**self.headers, **headers}, tokens)
 
-        def make_lite_link() -> "ClientLink":
-            from deltamcp.client.links.mcp_lite import McpLiteLink
+        def make_link(kind: str) -> "ClientLink":
+            from deltamcp.client.links import http
 
-            return McpLiteLink(self.label, self.url, all_headers, tokens, limits)
+            links: dict[str, Callable[..., ClientLink]] = {
+                "mcp-lite": http.McpLiteLink,
+                "http": http.HttpLink,
+                "sse": http.SseLink,
+            }
+            return links[kind](self.label, self.url, all_headers, tokens, limits)
 
-        def make_http_link() -> "ClientLink":
-            from deltamcp.client.links.http import HttpLink
-
-            return HttpLink(self.label, self.url, all_headers, tokens, limits)
-
-        def make_sse_link() -> "ClientLink":
-            from deltamcp.client.links.sse import SseLink
-
-            return SseLink(self.label, self.url, all_headers, tokens, limits)
-
-        if self.is_lite:
-            return [make_lite_link]
-        return [make_sse_link] if self.only_sse else [make_http_link, make_sse_link]
+        kinds = ["mcp-lite"] if self.is_lite else ["sse"] if self.only_sse else ["http", "sse"]
+        return [functools.partial(make_link, kind) for kind in kinds]
 
 
 class GrpcAddress(Struct, frozen=True):
@@ -200,9 +192,7 @@ class GrpcAddress(Struct, frozen=True):
         except ModuleNotFoundError as error:
             raise ConfigurationError("gRPC needs more packages: pip install 'delta-mcp[grpc]'.") from error
         parts = urlsplit(self.url)
-        all_headers = {**_authorization(parts), **self.headers, **headers}
-        if any(name.lower() == "authorization" for name in all_headers):
-            tokens = None  # a header of the caller's own is sent instead of any token
+        all_headers, tokens = _credentials(parts, {**self.headers, **headers}, tokens)
         is_secure = parts.scheme == "grpcs"
         port = parts.port or (443 if is_secure else 80)
         return GrpcLink(self.label, str(parts.hostname), port, is_secure, all_headers, tokens, limits)
@@ -335,10 +325,15 @@ def _parse_url(url: str, headers: dict[str, str] | None = None, kind: JSON = Non
     return address.speaking_lite() if is_lite or kind == "mcp-lite" else address
 
 
-def _authorization(parts: SplitResult) -> dict[str, str]:
+def _credentials(
+    parts: SplitResult, headers: Mapping[str, str], tokens: "TokenSource | None"
+) -> "tuple[dict[str, str], TokenSource | None]":
+    """Returns the headers to send, and where tokens come from: a header of the caller's own is sent instead of any."""
     from deltamcp.client.links.http1 import basic_authorization
 
-    return {} if parts.username is None else {"authorization": basic_authorization(parts)}
+    all_headers = {} if parts.username is None else {"authorization": basic_authorization(parts)}
+    all_headers |= headers
+    return all_headers, None if any(name.lower() == "authorization" for name in all_headers) else tokens
 
 
 def is_python_file(text: str) -> bool:

@@ -4,7 +4,6 @@ import asyncio
 import functools
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -17,9 +16,9 @@ from deltamcp.client.links.link import BYTES_PER_VALUE
 from deltamcp.client.lists import Definition, ServerLists
 from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
-from deltamcp.client.part_reader import PartReader
 from deltamcp.client.pending_call import CallState, PendingCall, ended_state, parse_task, promise_protocol
 from deltamcp.client.reply import Reply, ToolCall
+from deltamcp.client.result_reader import PartReader, ResultPages
 from deltamcp.deltas.delta import apply_delta
 from deltamcp.deltas.edits import InvalidDeltaError
 from deltamcp.deltas.edits import InvalidDeltaError as UnreadableError
@@ -188,8 +187,7 @@ class ToolCaller:
         self._max_bytes = max_bytes
         self._callbacks = callbacks
         self._result_cache = ResultCache()
-        self.read_value: Callable[[str, Reply], Awaitable[JSON]] = _no_value
-        """Returns the complete value of a reply to a call of the named tool, or raises its failure."""
+        self.pages: ResultPages = ResultPages(self.send, lists, parts, max_bytes)
 
     def forget_results(self) -> None:
         """Forgets the results that the server may send changes to."""
@@ -278,7 +276,7 @@ class ToolCaller:
             lambda: promise_protocol(self._connector),
             self._callbacks,
             functools.partial(self._read_result, sent),
-            self.read_value,
+            self.pages.value,
         )
 
     async def _request(
@@ -378,10 +376,6 @@ class ToolCaller:
 
 def _call_key(name: str, arguments: dict[str, JSON]) -> str:
     return f"{name} {jsonrpc.encode(arguments).decode()}"
-
-
-async def _no_value(name: str, reply: Reply) -> JSON:
-    raise AssertionError("the client says how values are read")
 
 
 async def _cancel_quietly(pending: PendingCall) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from deltamcp.errors import ConfigurationError, DeltaError, UnreachableError, UsageError
-from deltamcp.runtime.own_files import make_own_folder, user_folder
+from deltamcp.runtime.files import make_own_folder, user_folder
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.gateway_upstream import GatewayUpstream
 from deltamcp.gateway.ledger import NOT_A_MODEL
-from deltamcp.gateway.trust.definition_hash import pointer
+from deltamcp.gateway.trust.definition import pointer
 from deltamcp.gateway.trust.quarantine import ABSENCES
 from deltamcp.gateway.upstream_items import is_offered, is_read_only
 from deltamcp.results import content

@@ -9,7 +9,7 @@ from deltamcp.errors import UsageError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust import review
 from deltamcp.gateway.trust.approvals import Approvals, load
-from deltamcp.gateway.trust.definition_diff import UnreadableDiffError, diff_lines
+from deltamcp.gateway.trust.definition import UnreadableDiffError, diff_lines
 from deltamcp.gateway.trust.imitation import compare_tools
 from deltamcp.gateway.trust.review import ApprovalRecord, entry_name, kind_of, name_at, variance_hint
 from deltamcp.values import JSON

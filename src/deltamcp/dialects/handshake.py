@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import assert_never
 
 from deltamcp.dialects import methods, progressive_disclosure, result_bodies, tasks, versions
-from deltamcp.dialects.conversation import in_named_conversation
 from deltamcp.dialects.dialect import Agreement
+from deltamcp.dialects.methods import in_named_conversation
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
     JSON,

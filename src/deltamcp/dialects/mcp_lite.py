@@ -17,9 +17,9 @@ from deltamcp.catalog.lite_tools import MAX_WAIT_MS, REDEEM
 from deltamcp.catalog.view import View
 from deltamcp.dialects import mcp_lite_bodies as bodies
 from deltamcp.dialects import methods, progressive_disclosure, result_bodies, versions
-from deltamcp.dialects.conversation import in_lite_conversation
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.mcp_lite_bodies import FAULTS_OF_TOOL_ERRORS, LITE_FAULTS, ContentStyle, LiteResponse
+from deltamcp.dialects.methods import in_lite_conversation
 from deltamcp.dialects.modern import CLIENT_KEY
 from deltamcp.dialects.tasks import MAX_IDEMPOTENCY_KEY_CHARS
 from deltamcp.errors import Fault
@@ -60,8 +60,8 @@ from deltamcp.values import (
     ToolResult,
 )
 from deltamcp.wire import jsonrpc
+from deltamcp.wire.canonical import format_time
 from deltamcp.wire.jsonrpc import MAX_SHOWN_CHARS
-from deltamcp.wire.timestamps import format_time
 
 _Object = dict[str, JSON]
 _MAX_QUERY_CHARS = 1000

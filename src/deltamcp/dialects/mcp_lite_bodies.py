@@ -27,7 +27,7 @@ from deltamcp.values import (
     ToolResult,
 )
 from deltamcp.wire import jsonrpc
-from deltamcp.wire.timestamps import format_time
+from deltamcp.wire.canonical import format_time
 
 ContentStyle = Literal["mcp", "raw", "both"]
 """What `content` has: MCP's blocks; the objects of the result themselves; or objects that are both."""

@@ -4,9 +4,12 @@
 table does not exist there.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import cast
+
+from msgspec.structs import replace
 
 from deltamcp.catalog.items.resource import MAX_URI_CHARS
 from deltamcp.dialects import tasks
@@ -15,8 +18,10 @@ from deltamcp.values import (
     JSON,
     NO_INPUTS,
     PROMISE_ALLOWED,
+    SESSION_CONTEXT_KEY,
     AnswerPromise,
     Ask,
+    Caller,
     CallTool,
     CancelPromise,
     Complete,
@@ -102,7 +107,7 @@ def _object(params: _Params, name: str, where: str = "params") -> dict[str, JSON
         return {}
     if type(value) is not dict:
         raise _InvalidParamError(f"{where}.{name} must be an object.")
-    return cast("dict[str, JSON]", value)
+    return value
 
 
 def _texts(params: _Params, name: str, where: str = "params") -> dict[str, str]:
@@ -373,3 +378,37 @@ def has_long_token(meta: Mapping[str, JSON]) -> bool:
     if type(token) is str:
         return len(token) > _MAX_TOKEN_CHARS
     return type(token) is int and token.bit_length() > 3 * _MAX_TOKEN_CHARS
+
+
+CONVERSATION_KEY = "io.github.delta-mcp/conversation"
+"""The key in `_meta` under which a client names the conversation whose model reads the result: a text of its own.
+
+Ids that hosts send for other purposes will not do: ChatGPT has one `openai/session` for its model and for its widgets,
+Codex one `threadId` for its model and for scripts, and what those read, the model does not."""
+_LITE_KEY = "conversation_id"
+"""The member of MCP-lite's session context that names it."""
+_MAX_CHARS = 256
+_MIN_SECRET_CHARS = 16
+"""Callers that cannot be told apart are in one conversation if they name one alike, so that a name must be hard to
+guess."""
+
+
+def in_named_conversation(caller: Caller, meta: Mapping[str, JSON]) -> Caller:
+    """Returns the caller in the conversation that a request's `_meta` names; as it is if that names none."""
+    return _in_conversation(caller, meta[CONVERSATION_KEY]) if CONVERSATION_KEY in meta else caller
+
+
+def in_lite_conversation(caller: Caller, meta: Mapping[str, JSON]) -> Caller:
+    """Returns the same for a request of MCP-lite, whose session context may name the conversation."""
+    context = meta.get(SESSION_CONTEXT_KEY)
+    if isinstance(context, dict) and _LITE_KEY in context:
+        return _in_conversation(caller, context[_LITE_KEY])
+    return in_named_conversation(caller, meta)
+
+
+def _in_conversation(caller: Caller, name: JSON) -> Caller:
+    least = _MIN_SECRET_CHARS if caller.shares_handles else 1
+    if not isinstance(name, str) or not least <= len(name) <= _MAX_CHARS:
+        return caller
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:32]
+    return replace(caller, conversation=f"named {digest}", moves=caller.moves or caller.connection is None)

@@ -8,8 +8,8 @@ from msgspec import Raw
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.schema import param_headers as mirrored
 from deltamcp.dialects import methods, progressive_disclosure, result_bodies, tasks, versions
-from deltamcp.dialects.conversation import in_named_conversation
 from deltamcp.dialects.dialect import Agreement
+from deltamcp.dialects.methods import in_named_conversation
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
     JSON,
@@ -239,8 +239,9 @@ _NAMED_IF_AT_ALL = tasks.METHODS
 
 The extension for tasks requires it of clients, but not of servers to refuse a request without it; FastMCP sends none.
 """
-_HEADERS = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
-_ONCE = (*_HEADERS, b"mcp-param-")
+_ONCE = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-param-")
+_SENT: Mapping[str, bytes] = {text: text.encode() for text in (*versions.MODERN, *methods.MODERN_WITH_TASKS)}
+"""The versions and methods as clients send them in headers."""
 
 
 def check_headers(
@@ -254,39 +255,45 @@ def check_headers(
 
     `repeated` has the headers that the client sent more than once, `operations` those that the caller may call.
     """
-    meta = request.params.get("_meta")
-    version = meta.get(VERSION_KEY) if type(meta) is dict else None
-    if type(version) is not str:
-        return understood
-    if repeated and any(name.startswith(_ONCE) for name in repeated):
-        return Failure(Fault.HEADER_MISMATCH, "An Mcp-* header was sent more than once.")
-    method = request.method
-    key = NAMED_BY.get(method)
-    name = None if key is None else request.params.get(key)
-    sent_version, sent_method, sent_name = map(headers.get, _HEADERS)
+    if isinstance(understood, Failure):
+        return _check_standard_headers(request, headers, repeated) or understood
+    terms, ask = understood
+    key = NAMED_BY.get(request.method)
     if (
-        version not in versions.MODERN
-        or sent_version != version.encode()
-        or sent_method is None
-        or not mirrored.is_verbatim(sent_method, method)
-        or (
-            key is not None
-            and (sent_name is None or type(name) is not str or not mirrored.is_verbatim(sent_name, name))
-        )
+        repeated
+        or headers.get(b"mcp-protocol-version") != _SENT[terms.version]
+        or headers.get(b"mcp-method") != _SENT[request.method]
+        or (key is not None and not mirrored.is_verbatim(headers.get(b"mcp-name"), request.params[key]))
     ):  # nearly no request; the comparisons take three times as long
-        failure = _compare("MCP-Protocol-Version", sent_version, version)
-        if failure is None and version in versions.MODERN:
-            failure = _compare("Mcp-Method", sent_method, method)
-            if failure is None and type(name) is str and (sent_name is not None or method not in _NAMED_IF_AT_ALL):
-                failure = _compare("Mcp-Name", sent_name, name)
+        failure = _check_standard_headers(request, headers, repeated)
         if failure is not None:
             return failure
-    if isinstance(understood, Failure) or not isinstance(understood[1], CallTool):
+    if not isinstance(ask, CallTool):
         return understood
-    operation = operations.get(understood[1].name)
+    operation = operations.get(ask.name)
     if operation is None or not operation.parameter_headers:
         return understood
-    return _check_parameters(understood[1], headers, operation) or understood
+    return _check_parameters(ask, headers, operation) or understood
+
+
+def _check_standard_headers(
+    request: Request, headers: Mapping[bytes, bytes], repeated: Collection[bytes]
+) -> Failure | None:
+    """Returns a failure if the headers that every request has contradict its body."""
+    method, meta = request.method, request.params.get("_meta")
+    version = meta.get(VERSION_KEY) if type(meta) is dict else None
+    if type(version) is not str:
+        return None
+    if any(name.startswith(_ONCE) for name in repeated):
+        return Failure(Fault.HEADER_MISMATCH, "An Mcp-* header was sent more than once.")
+    failure = _compare("MCP-Protocol-Version", headers.get(b"mcp-protocol-version"), version)
+    if failure is not None or version not in versions.MODERN:
+        return failure
+    failure = _compare("Mcp-Method", headers.get(b"mcp-method"), method)
+    name, sent_name = request.params.get(NAMED_BY.get(method, "")), headers.get(b"mcp-name")
+    if failure is not None or type(name) is not str or (sent_name is None and method in _NAMED_IF_AT_ALL):
+        return failure
+    return _compare("Mcp-Name", sent_name, name)
 
 
 def _check_parameters(ask: CallTool, headers: Mapping[bytes, bytes], operation: Operation) -> Failure | None:

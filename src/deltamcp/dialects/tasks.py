@@ -27,7 +27,7 @@ from deltamcp.values import (
     ToolResult,
 )
 from deltamcp.wire import jsonrpc
-from deltamcp.wire.timestamps import format_time
+from deltamcp.wire.canonical import format_time
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED_KEY = "io.modelcontextprotocol/related-task"

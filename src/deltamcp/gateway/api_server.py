@@ -18,16 +18,16 @@ from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.item_names import name_address, name_document
 from deltamcp.hosts.files import VariableExpander
-from deltamcp.runtime.own_files import read_own_file, replace_own_file
+from deltamcp.runtime.files import read_own_file, replace_own_file
 from deltamcp.runtime.process import collection_paused
 from deltamcp.values import JSON, ResultShape
-from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
+from deltamcp.wire.canonical import encode_canonical, sha256_digest
 
 if TYPE_CHECKING:
     from deltamcp.server import DeltaServer
     from deltamcp.sources.openapi.api import Api
     from deltamcp.sources.openapi.document import OpenApiDocument
-    from deltamcp.sources.openapi.names import LockedName
+    from deltamcp.sources.openapi.operations import LockedName
     from deltamcp.sources.openapi.settings import ApiSettings
 
 _TEXT_KEYS = (*("openapi", "base_url", "variables", "headers", "credentials", "file_folders", "references", "hosts"),)
@@ -172,7 +172,7 @@ class ApiServer:
         return self._folder / f"{identity[:32]}.names"
 
     def _load_names(self) -> "dict[str, LockedName]":
-        from deltamcp.sources.openapi.names import LockedName
+        from deltamcp.sources.openapi.operations import LockedName
 
         content = read_own_file(self._names_path, _MAX_NAMES_BYTES)
         try:

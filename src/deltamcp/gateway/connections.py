@@ -7,18 +7,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from deltamcp.calls.engine import Engine
-from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.client.links.process import ProcessGuard
 from deltamcp.client.options import ClientOptions
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.api_server import ApiServer, is_api
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig, entry_fault
 from deltamcp.limits import Limits
-from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.files import user_folder
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Computations
-from deltamcp.upstreams.login_upstream import LoginUpstream
+from deltamcp.upstreams.login_upstream import KEEP_SECONDS, LoginUpstream, SealedLogins
 from deltamcp.upstreams.parked_calls import ParkedCalls
-from deltamcp.upstreams.sealed_logins import KEEP_SECONDS, SealedLogins
 from deltamcp.upstreams.secrets import EntryValues, UpstreamSecrets
 from deltamcp.upstreams.upstream import Upstream, UpstreamListener
 from deltamcp.values import LOCAL, Principal

@@ -1,12 +1,16 @@
-"""`Gateway`: configuration in, a `DeltaServer` out that offers what the servers behind it offer."""
+"""`Gateway`: configuration in, a `DeltaServer` out that offers what the servers behind it offer.
+
+The server of a client that is mounted (`server_of_client`) is the gateway of that client's server alone.
+"""
 
 import asyncio
 import contextlib
 import hashlib
+import os
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakSet
 
 import msgspec
@@ -15,6 +19,7 @@ from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.client.options import ClientOptions
+from deltamcp.client.target import Address, Endpoint, GrpcAddress, InProcessServer, Program
 from deltamcp.delivery.stored_results import KeptResults
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway import connections
@@ -23,6 +28,7 @@ from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, UpstreamConfig, ch
 from deltamcp.gateway.connections import Connections, connection_basis
 from deltamcp.gateway.gateway_catalog import GatewayCatalog
 from deltamcp.gateway.gateway_upstream import GatewayUpstream, wait_for_first_lists
+from deltamcp.gateway.item_names import name_address, name_command
 from deltamcp.gateway.ledger import Ledger
 from deltamcp.gateway.listing_cache import ListingCache
 from deltamcp.gateway.live_configuration import LiveConfiguration
@@ -30,14 +36,21 @@ from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.quarantine import Quarantine
 from deltamcp.gateway.upstream_status import upstream_metrics
 from deltamcp.promises.runner import QUEUE_MODULES
-from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.files import user_folder
 from deltamcp.runtime.process import collection_paused
 from deltamcp.runtime.secrets import secrets_left_out
 from deltamcp.server import DeltaServer
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.version import VERSION
 
+if TYPE_CHECKING:
+    from deltamcp.client.client import DeltaClient
+
 _LOST_ADVICE = "With keep_results = true in its gateway.toml, the gateway keeps results when it is started anew."
+_PASSED_ON = frozenset({"auth", "encoding", "info", "max_bytes", "token"})
+"""The options of a client that its connections have here, too."""
+_TAKEN = frozenset({"headers", "speak", "timeout"})
+"""Those that the configuration has a place for."""
 
 
 class Gateway:
@@ -266,7 +279,7 @@ class Gateway:
         for config in self._config.upstreams:
             names.add(f"deltamcp.client.links.{_link_module(config)}")
             if is_api(config.entry):
-                names |= {"deltamcp.sources.openapi.operation_maker", "httpx2"}
+                names |= {"deltamcp.sources.openapi.service", "httpx2"}
         if can_queue_promises() and any(config.promise != "never" for config in self._config.upstreams):
             names |= QUEUE_MODULES
         return names
@@ -294,3 +307,74 @@ class Gateway:
 
 def _link_module(config: UpstreamConfig) -> str:
     return "memory" if is_api(config.entry) else "process" if "command" in config.entry else "http"
+
+
+def server_of_client(client: "DeltaClient", prefix: str) -> DeltaServer:
+    """Returns a server that offers what the server of a client offers, with names that begin with a prefix.
+
+    The author vouches for that server: its definitions are not reviewed, and nothing is kept on disk. What it asks
+    its user and reports goes to whoever calls.
+
+    Raises:
+        ConfigurationError: there is an option that only a program of its own can use, or it is in this process.
+    """
+    options = client.options
+    if unused := sorted(options.keys() - _PASSED_ON - _TAKEN):
+        raise ConfigurationError(
+            f"mount(connect(...)) has no use for {', '.join(unused)}; leave {'it' if len(unused) == 1 else 'them'} out."
+            " What the server asks and tells goes to the callers of the one that it is mounted in."
+        )
+    token = options.get("token")
+    headers = {**({"Authorization": f"Bearer {token}"} if isinstance(token, str) else {}), **options.get("headers", {})}
+    entry = _endpoint_entry(client.endpoint, headers)  # what nobody is told is taken from the entry
+    name = prefix or _endpoint_name(client.endpoint)
+    upstream = UpstreamConfig(
+        name=name,
+        entry=entry,
+        speak=options.get("speak", "auto"),
+        timeout=options.get("timeout"),
+        on_changed="accept",
+        on_new="announce",
+        promise="never",
+    )
+    passed_on = {key: value for key, value in options.items() if key in _PASSED_ON}
+    if isinstance(token, str):
+        del passed_on["token"]
+    gateway = Gateway(
+        GatewayConfig(upstreams=[upstream], name=name, disclosure="full", prefix=bool(prefix)),
+        cache_folder=False,
+        client_options={name: cast("ClientOptions", passed_on)},
+        default_results=None,
+        approvals=Approvals(False),
+    )
+    return gateway.server
+
+
+def _endpoint_entry(endpoint: Endpoint, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the entry of an `mcpServers` file that means an endpoint.
+
+    Raises:
+        ConfigurationError: the server is in this process.
+    """
+    match endpoint:
+        case Program(command=(command, *args), env=env, cwd=cwd):
+            inherited = dict(os.environ) if env is None else env
+            return {"command": command, "args": args, "env": inherited, **({} if cwd is None else {"cwd": cwd})}
+        case Address():
+            kind = {"type": "mcp-lite"} if endpoint.is_lite else {"type": "sse"} if endpoint.only_sse else {}
+            return {"url": endpoint.url, "headers": {**endpoint.headers, **headers}, **kind}
+        case GrpcAddress():
+            return {"url": endpoint.url, "headers": {**endpoint.headers, **headers}}
+        case InProcessServer() | _:
+            raise ConfigurationError("That server is in this process: mount it itself, with mount(server).")
+
+
+def _endpoint_name(endpoint: Endpoint) -> str:
+    """Returns a name for a server that has none here."""
+    match endpoint:
+        case Program():
+            return name_command([endpoint.file] if endpoint.file else endpoint.command)
+        case Address() | GrpcAddress():
+            return name_address(endpoint.url)
+        case _:
+            raise AssertionError("it has an entry")

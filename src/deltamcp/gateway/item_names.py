@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from deltamcp.catalog.items.operation import is_id_character, is_id_segment
 from deltamcp.gateway.trust.imitation import latin
-from deltamcp.wire.canonical_json import sha256_digest
+from deltamcp.wire.canonical import sha256_digest
 
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_.\-]")
 _MAX_NAME_CHARS = 128

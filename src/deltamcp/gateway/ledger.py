@@ -24,8 +24,7 @@ from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.client.options import COMMAND_LINE
 from deltamcp.errors import DeltaError
 from deltamcp.gateway import ledger_figures
-from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, UNKNOWN, LedgerKey, LedgerTotals, Usage
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, UNKNOWN, LedgerFile, LedgerKey, LedgerTotals, Usage
 from deltamcp.results import content
 from deltamcp.results.blocks import count_result
 from deltamcp.values import LOCAL, Answer, Outcome, Page, RawResult, Terms, ToolResult

@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp.gateway.api_server import is_api
-from deltamcp.runtime.own_files import read_own_file, replace_own_file
+from deltamcp.runtime.files import read_own_file, replace_own_file
 from deltamcp.upstreams.listing import UpstreamListing
-from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
+from deltamcp.wire.canonical import encode_canonical, sha256_digest
 
 _FORMAT = 6
 """The number of this form of the files; a change of `CachedListing` or `UpstreamListing` needs another."""

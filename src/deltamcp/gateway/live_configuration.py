@@ -15,8 +15,8 @@ from typing import Protocol
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, GatewayFile, SkippedServer, UpstreamConfig
-from deltamcp.gateway.trust.entry_approvals import log_line
-from deltamcp.runtime.own_files import FileState, file_state
+from deltamcp.gateway.trust.approvals import log_line
+from deltamcp.runtime.files import FileState, file_state
 from deltamcp.runtime.process import hangups_taken
 from deltamcp.values import JSON
 

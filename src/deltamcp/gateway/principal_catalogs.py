@@ -20,7 +20,7 @@ from deltamcp.catalog.directory import ServerNotices
 from deltamcp.catalog.items.remote_items import RemoteResource
 from deltamcp.errors import DeltaError, UpstreamError
 from deltamcp.gateway.gateway_upstream import GatewayUpstream
-from deltamcp.gateway.trust.definition_hash import pointer
+from deltamcp.gateway.trust.definition import pointer
 from deltamcp.gateway.trust.imitation import compare_tools
 from deltamcp.gateway.trust.principal_review import PrincipalReviews
 from deltamcp.gateway.trust.quarantine import ABSENCES, item_names
@@ -32,7 +32,7 @@ from deltamcp.stores.store import StoreError
 from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.upstreams.login_upstream import MissingLoginError
 from deltamcp.values import ANONYMOUS, LOCAL, Kind, Principal
-from deltamcp.wire.canonical_json import sha256_digest
+from deltamcp.wire.canonical import sha256_digest
 
 _MAX_PRINCIPALS = 256
 _MAX_BYTES = 32 * 1024 * 1024

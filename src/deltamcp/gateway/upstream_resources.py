@@ -13,8 +13,8 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from deltamcp.catalog.catalog import Mount
 from deltamcp.catalog.items.remote_items import RemoteResource
-from deltamcp.catalog.mount import Mount
 from deltamcp.catalog.view import View
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError, PeerError

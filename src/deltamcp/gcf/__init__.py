@@ -4,17 +4,27 @@
 for a text or a value that is wrong.
 """
 
-from deltamcp.gcf.generic.decoder import decode_generic
-from deltamcp.gcf.generic.encoder import GenericStreamEncoder, encode_generic
-from deltamcp.gcf.generic.table import encode_generic_grouped
-from deltamcp.gcf.graph.decoder import decode
-from deltamcp.gcf.graph.delta import apply_delta, decode_delta, diff, encode_delta
-from deltamcp.gcf.graph.encoder import StreamEncoder, encode, encode_with_session
-from deltamcp.gcf.graph.model import DeltaPayload, Edge, Payload, ReaderSession, Session, Symbol
-from deltamcp.gcf.header import Dialect, Kind, Unchanged, decode_unchanged, encode_unchanged, kind_of
-from deltamcp.gcf.keyed_deltas import (
+from deltamcp.gcf.generic_decoder import decode_generic
+from deltamcp.gcf.generic_encoder import GenericStreamEncoder, encode_generic
+from deltamcp.gcf.generic_table import encode_generic_grouped
+from deltamcp.gcf.graph_delta import apply_delta, decode_delta, diff, encode_delta
+from deltamcp.gcf.graph_model import DeltaPayload, Edge, Payload, ReaderSession, Session, Symbol, pack_root
+from deltamcp.gcf.graph_text import StreamEncoder, decode, encode, encode_with_session
+from deltamcp.gcf.header import (
+    Dialect,
+    Kind,
+    Unchanged,
+    decode_unchanged,
+    encode_unchanged,
+    kind_of,
+    root_matches,
+    short_root,
+)
+from deltamcp.gcf.keyed_sets import (
     DEFAULT_REANCHOR_N,
+    GenericDelta,
     GenericDeltaSession,
+    GenericSet,
     Reanchor,
     decode_generic_delta,
     decode_generic_full,
@@ -22,11 +32,10 @@ from deltamcp.gcf.keyed_deltas import (
     encode_generic_delta,
     encode_generic_full,
     fixed_n,
+    generic_pack_root,
     size_guard,
     verify_generic_delta,
 )
-from deltamcp.gcf.keyed_set import GenericDelta, GenericSet
-from deltamcp.gcf.roots import generic_pack_root, pack_root, root_matches, short_root
 from deltamcp.gcf.scalars import GcfError
 
 __all__ = [

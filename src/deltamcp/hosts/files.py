@@ -24,7 +24,7 @@ from deltamcp.hosts.hosts import (
     relative_path,
 )
 from deltamcp.hosts.jsonc_edit import strip_comments
-from deltamcp.runtime.missing_file import missing_file_error
+from deltamcp.runtime.files import missing_file_error
 from deltamcp.runtime.secrets import load_secret
 from deltamcp.values import JSON
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from deltamcp.runtime.own_files import user_folder, user_home
+from deltamcp.runtime.files import user_folder, user_home
 
 
 class HostFile(NamedTuple):

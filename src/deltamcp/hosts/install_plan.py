@@ -11,6 +11,7 @@ from msgspec import Struct
 from deltamcp.errors import ConfigurationError
 from deltamcp.hosts import jsonc_edit
 from deltamcp.hosts.files import ServerMap, VariableExpander, find_server_maps, parse_server
+from deltamcp.hosts.gateway_file import gateway_path, make_files, read_file, servers_path
 from deltamcp.hosts.host_entry import find_program, make_entry
 from deltamcp.hosts.hosts import (
     HOST_FILES,
@@ -32,7 +33,6 @@ from deltamcp.hosts.installation import (
     with_members,
     without_empty,
 )
-from deltamcp.hosts.installed_gateway import gateway_path, make_files, read_file, servers_path
 from deltamcp.hosts.movable_servers import (
     PermissionRule,
     Restrictions,

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from deltamcp.calls.call_spans import CONTEXT_KEYS
+from deltamcp.calls.observers import CONTEXT_KEYS
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.tool_calls import PreparedCall, ToolCalls
 from deltamcp.catalog.catalog import Catalog
@@ -26,13 +26,12 @@ from deltamcp.delivery.delivery import ResultOverride
 from deltamcp.dialects import tasks
 from deltamcp.errors import Fault, ToolErrorCode
 from deltamcp.limits import Limits
-from deltamcp.promises import promised_call, record
+from deltamcp.promises import record
 from deltamcp.promises.asks import UNKNOWN_PROMISE, PromiseAsks
-from deltamcp.promises.outcomes import PromiseOutcomes, error_outcome
-from deltamcp.promises.promised_call import PromisedCall, make_promised_call, owner_digest
 from deltamcp.promises.record import PromiseRecord, key_of, make_token, shown_key
-from deltamcp.promises.runs import PromiseRuns
+from deltamcp.promises.runs import PromiseOutcomes, PromiseRuns, error_outcome
 from deltamcp.promises.store import PromiseQueue, PromiseStore
+from deltamcp.promises.stored_call import PromisedCall, encode_call, make_promised_call, owner_digest
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
 from deltamcp.stores.store import StoreError, StoreFullError
 from deltamcp.values import (
@@ -114,7 +113,7 @@ class PromiseCalls:
         try:
             digest = _call_digest(call)
             promised = _describe(key, call, request, override)
-            data = promised_call.encode(promised)
+            data = encode_call(promised)
         except ValueError as error:
             return Failure(Fault.INVALID_PARAMS, f"The arguments of {call.name} cannot be stored: {error}.")
         if name is not None:

@@ -1,7 +1,7 @@
 """The record of a promise: its token, the table of its states, and its changes as functions that return the next one.
 
-The store has the record under the key of the promise. What it does not have lies beside it: the call
-(`promised_call.py`) until the call ends, and its outcome (`stored_outcome.py`) from then on.
+The store has the record under the key of the promise. What it does not have lies beside it (`stored_call.py`): the call
+until it ends, and its outcome from then on.
 """
 
 import hashlib

@@ -20,9 +20,9 @@ import msgspec
 from msgspec.structs import replace
 
 from deltamcp.limits import Limits
-from deltamcp.promises import promised_call, record, stored_outcome
-from deltamcp.promises.promised_call import PromisedCall
+from deltamcp.promises import record
 from deltamcp.promises.record import PromiseRecord
+from deltamcp.promises.stored_call import PromisedCall, decode_call, decode_outcome
 from deltamcp.replicas import PromiseChanged, Replica
 from deltamcp.stores.store import SharedStore, StoreError, StoreFullError, hash_key
 from deltamcp.values import Outcome
@@ -297,7 +297,7 @@ class PromiseStore:
         if recent is not None:
             return recent
         data = await self._store.get(self._place_owner(found), found.place)
-        call = None if data is None else promised_call.decode(data)
+        call = None if data is None else decode_call(data)
         return call if call is not None and call.key == key else None
 
     async def delete_call(self, key: str, ended: PromiseRecord) -> None:
@@ -327,7 +327,7 @@ class PromiseStore:
         if recent is not None:
             return recent
         data = await self._store.get(self._owner, _outcome_name(key, ended.outcome))
-        return None if data is None else stored_outcome.decode(data)
+        return None if data is None else decode_outcome(data)
 
     # Names that clients give to calls
 

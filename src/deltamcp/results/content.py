@@ -184,7 +184,7 @@ def is_symbol_graph(value: Any) -> bool:
 
 def symbol_graph_type() -> type | tuple[()]:
     """Returns the type of GCF graphs; the empty tuple where the program has not imported GCF, to save its import."""
-    graph = sys.modules.get("deltamcp.gcf.graph.model")
+    graph = sys.modules.get("deltamcp.gcf.graph_model")
     return () if graph is None else graph.Payload
 
 

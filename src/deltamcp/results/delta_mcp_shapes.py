@@ -15,9 +15,9 @@ from decimal import Decimal
 from itertools import accumulate, islice
 from typing import NamedTuple
 
-from deltamcp.results.budget import DELTA_MCP_MAX_TOKENS
+from deltamcp.results.policy import DELTA_MCP_MAX_TOKENS
 from deltamcp.values import JSON
-from deltamcp.wire.canonical_json import encode_canonical
+from deltamcp.wire.canonical import encode_canonical
 
 _DEFAULT_PAGE_SIZE = 50
 _CHARS_PER_TOKEN = 4

@@ -8,6 +8,10 @@ import itertools
 from collections import deque
 from collections.abc import Hashable
 
+from deltamcp.errors import Fault
+from deltamcp.limits import Limits
+from deltamcp.values import Failure
+
 _ACCOUNTS_AT_ONCE = 8
 """Other accounts whose turn may come when one gives back an amount; together they may hold the whole."""
 
@@ -39,6 +43,10 @@ class Quota:
         self._held[account] = held
         self._in_all += amount
         return True
+
+    def has_room(self, account: str) -> bool:
+        """Whether the account could take one more."""
+        return self._held.get(account, 0) < self.share and self._in_all < self._limit
 
     async def take_in_turn(self, account: str, amount: int, seconds: float) -> bool:
         """Counts an amount for an account in its turn; returns False if that comes not within `seconds`."""
@@ -220,3 +228,49 @@ class LoopShares:
         if not self._taken:
             asyncio.get_running_loop().call_soon(self._taken.clear)
         self._taken[account] = self._taken.get(account, 0) + amount
+
+
+TOO_MANY_CALLS = Failure(Fault.OVERLOADED, "Too many calls are in progress; try again later.")
+"""The outcome of a call that exceeds `calls`."""
+UNREAD = Failure(
+    Fault.OVERLOADED, "Too many large responses to this client are unread, so this one was dropped; read them first."
+)
+"""The outcome of a call whose response exceeds `response_bytes`."""
+UNREAD_PARTS = "Too many large parts of results are unread by this client; read them first."
+"""Why a call fails whose parts exceed `response_bytes`."""
+
+SHUTTING_DOWN = Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
+"""The outcome of a call that the end of the server cancels."""
+
+REQUESTS_AT_ONCE = 32
+"""The requests that begin in one iteration of the event loop, in some 3 ms; a thousand connections may send theirs at
+once, which would take 100 ms."""
+_BATCHES = 512
+"""The batches that are served at once, in all."""
+_WATCHED_BYTES = 32 * 1024 * 1024
+"""The URIs that clients subscribe to, in all; no operator has so many."""
+
+
+class HttpQuotas:
+    """What accounts hold in one HTTP application."""
+
+    __slots__ = ("batches", "bodies", "calls", "decoded", "replays", "responses", "streams", "watched")
+
+    def __init__(self, limits: Limits) -> None:
+        share = limits.account_share
+        self.batches: Quota = Quota(_BATCHES, share)
+        """Batches that are served, whose responses wait for each other; further ones wait."""
+        self.bodies: Quota = Quota(limits.body_bytes, share)
+        """Bytes of the bodies that are read, or wait to be decoded."""
+        self.decoded: Quota = Quota(limits.body_bytes // 2, share)
+        """Memory of the requests that are served; they wait for it."""
+        self.calls: Quota = Quota(limits.calls, share)
+        """Requests that are served."""
+        self.responses: Quota = Quota(limits.response_bytes, share)
+        """Bytes of responses and events that clients have yet to read."""
+        self.replays: Quota = Quota(limits.replay_bytes, share)
+        """Bytes of events stored for clients that reconnect."""
+        self.streams: Quota = Quota(limits.connections, share)
+        """Event streams that stay open until the client leaves."""
+        self.watched: Quota = Quota(_WATCHED_BYTES, share)
+        """Characters of the URIs that clients subscribe to."""

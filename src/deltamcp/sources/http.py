@@ -1,6 +1,7 @@
 """HTTP services: sends an operation's arguments as a request and returns the response as the operation's result."""
 
 import asyncio
+import html
 import logging
 import re
 import zlib
@@ -12,16 +13,14 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
-from deltamcp.catalog.operations_file.document import PLACEHOLDER, HttpHandler, ParameterPlace, ServiceEntry
+from deltamcp.catalog.operations_file import PLACEHOLDER, HttpHandler, ParameterPlace, ServiceEntry
 from deltamcp.errors import ConfigurationError, ToolError, UpstreamError
 from deltamcp.limits import Limits
 from deltamcp.results.document import MAX_VALUES, TooManyValuesError, decode_counted
 from deltamcp.runtime.http_client import quiet_client
 from deltamcp.runtime.secrets import Secrets, address_secrets, load_secret, named_secrets, variable_secrets
 from deltamcp.runtime.threads import Computations
-from deltamcp.sources.address_rule import AddressRule
 from deltamcp.sources.pages import PageArguments, next_arguments
-from deltamcp.sources.refusal_text import helpful_text
 from deltamcp.values import JSON, Audio, BlobResource, EmbeddedResource, Image, ServiceResult
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.message_bounds import MessageBoundError, check_json
@@ -30,11 +29,44 @@ from deltamcp.work import Work, WorkLimitError
 if TYPE_CHECKING:
     import httpx2
 
+    from deltamcp.sources.openapi.location import AddressRule
+
 
 JSON_TYPE = re.compile(r"application/json|.+\+json|text/json")
 FORM_TYPE = "application/x-www-form-urlencoded"
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _COOKIE_UNSAFE = re.compile(r'[\x00-\x20",;\\\x7f]')
+_TITLE = re.compile(r"<(title|h1)[^>]*>([^<]*)<", re.IGNORECASE)
+_BLOCK = re.compile(r"<(script|style|head)\b.*?(</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^<>]*>")
+_MESSAGES = (
+    *("detail", "message", "error_description", "error_message", "errormessage", "msg", "reason", "description"),
+    *("title", "error", "fault", "faultstring"),
+)
+"""The members that say what is wrong, the most telling first: RFC 9457, 3.1, RFC 6749, 5.2, and what services write."""
+_LISTS = ("errors", "invalid-params", "invalid_params", "violations", "details", "error", "detail", "causes")
+_PLACES = ("loc", "pointer", "field", "name", "path", "param", "parameter", "property", "location", "source")
+_CODES = ("code", "type", "status")
+_MAX_DEPTH = 4
+_MAX_MESSAGES = 10
+logger: logging.Logger = logging.getLogger("deltamcp")
+_VARIABLE = re.compile(r"\$\{(?:keyring:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?)\}")
+_DEFAULT_TIMEOUT_SECONDS = 30.0
+_MAX_RESPONSE_BYTES = 8 * 1024 * 1024
+"""The same response in memory as values takes some five times as much."""
+_MAX_ERROR_BYTES = 16 * 1024
+_MAX_ERROR_CHARS = 500
+_MAX_SHOWN_PATH = 200
+_MAX_REDIRECTS = 5
+_IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "QUERY"})
+_RETRIED_STATUSES = frozenset({429, 503})
+_MAX_RETRY_SECONDS = 5
+"""A longer wait is the caller's to decide on."""
+_TEXT_TYPE = re.compile(r"text/.*|.+\+(xml|yaml)|application/(xml|javascript|yaml|x-yaml|toml|x-ndjson|jsonl|sql)")
+ACCEPTED_ENCODINGS = "gzip, deflate"
+_ACCEPTED = "application/json, */*;q=0.5"
+"""Services that have XML and JSON mostly send the first of them to those who do not choose."""
+_PIECE_BYTES = 64 * 1024
 
 
 class RequestDraft(Struct, frozen=True):
@@ -88,7 +120,7 @@ def draft_request(
         headers["cookie"] = cookies
     return RequestDraft(
         method=handler.method,
-        path="/".join(_fill_segment(segment, in_path) for segment in template.split("/")),
+        path=fill_path(template, in_path),
         query="&".join(
             part for part in (_fill_template(fixed, in_path), _encode_pairs(_arguments_in("query", placed))) if part
         ),
@@ -126,7 +158,7 @@ def _path_text(name: str, value: JSON) -> str:
     return piece
 
 
-def _fill_template(template: str, pieces: dict[str, str]) -> str:
+def _fill_template(template: str, pieces: Mapping[str, str]) -> str:
     def piece(match: re.Match[str]) -> str:
         name = match.group(1)
         if name not in pieces:
@@ -136,11 +168,17 @@ def _fill_template(template: str, pieces: dict[str, str]) -> str:
     return PLACEHOLDER.sub(piece, template)
 
 
-def _fill_segment(template: str, pieces: dict[str, str]) -> str:
-    segment = _fill_template(template, pieces)
-    if segment != template and segment in (".", ".."):
-        raise ToolError(f"A parameter in the address must not be {segment!r}.")
-    return segment
+def fill_path(template: str, pieces: Mapping[str, str]) -> str:
+    """Fills the arguments in a path into their places.
+
+    Raises:
+        ToolError: one is missing, or would make a segment that leads to another path.
+    """
+    filled = [(segment, _fill_template(segment, pieces)) for segment in template.split("/")]
+    for segment, text in filled:
+        if segment != text and text in (".", ".."):
+            raise ToolError(f"A parameter in the address must not be {text!r}.")
+    return "/".join(text for _, text in filled)
 
 
 def _header_text(name: str, value: JSON) -> str:
@@ -169,9 +207,6 @@ def _encode_pairs(placed: Iterable[tuple[ParameterPlace, JSON]]) -> str:
 
 def _text(value: JSON) -> str:
     return value if isinstance(value, str) else jsonrpc.encode(value).decode()
-
-
-_VARIABLE = re.compile(r"\$\{(?:keyring:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?)\}")
 
 
 def fill_variables(text: str, environment: Mapping[str, str]) -> str:
@@ -208,26 +243,6 @@ def variable_values(texts: Iterable[str], environment: Mapping[str, str]) -> set
     return {environment[name] for name in names if environment.get(name)} | secrets
 
 
-logger: logging.Logger = logging.getLogger("deltamcp")
-
-_DEFAULT_TIMEOUT_SECONDS = 30.0
-_MAX_RESPONSE_BYTES = 8 * 1024 * 1024
-"""The same response in memory as values takes some five times as much."""
-_MAX_ERROR_BYTES = 16 * 1024
-_MAX_ERROR_CHARS = 500
-_MAX_SHOWN_PATH = 200
-_MAX_REDIRECTS = 5
-_IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "QUERY"})
-_RETRIED_STATUSES = frozenset({429, 503})
-_MAX_RETRY_SECONDS = 5
-"""A longer wait is the caller's to decide on."""
-_TEXT_TYPE = re.compile(r"text/.*|.+\+(xml|yaml)|application/(xml|javascript|yaml|x-yaml|toml|x-ndjson|jsonl|sql)")
-ACCEPTED_ENCODINGS = "gzip, deflate"
-_ACCEPTED = "application/json, */*;q=0.5"
-"""Services that have XML and JSON mostly send the first of them to those who do not choose."""
-_PIECE_BYTES = 64 * 1024
-
-
 class ServiceRefusedError(UpstreamError):
     """A service answered with an error. Callers can recognize a rate limit by the status and the headers."""
 
@@ -247,7 +262,7 @@ class HttpService:
         computations: Computations,
         limits: Limits,
         secrets: Iterable[str] = (),
-        rule: AddressRule | None = None,
+        rule: "AddressRule | None" = None,
     ) -> None:
         """
         Args:
@@ -426,6 +441,62 @@ class HttpService:
             text = helpful_text(text, media_type(response.headers.get("content-type", "")))
         shown = self._secrets.redact_excerpt(text, is_whole, _MAX_ERROR_CHARS)
         return ServiceRefusedError(f"{name} answered {response.status_code}: {shown}", response)
+
+
+def helpful_text(text: str, kind: str) -> str:
+    """Returns the messages in a body of a media type; the body itself where it has none that are known."""
+    if kind.endswith(("/json", "+json")):
+        try:
+            value = msgspec.json.decode(text)
+        except (ValueError, RecursionError):
+            return text
+        found = list(dict.fromkeys(_messages(value, 0)))[:_MAX_MESSAGES]
+        return "; ".join(found) or text
+    if kind in ("text/html", "application/xhtml+xml") or text[:100].lstrip().lower().startswith(("<!doctype", "<html")):
+        title = _TITLE.search(text)
+        words = " ".join(html.unescape(title[2] if title else _TAG.sub(" ", _BLOCK.sub(" ", text))).split())
+        return words or text
+    return text
+
+
+def _messages(value: Any, depth: int) -> Iterator[str]:
+    if depth > _MAX_DEPTH:
+        return
+    if isinstance(value, str):
+        if value.strip():
+            yield value.strip()
+    elif isinstance(value, list):
+        for item in value[:_MAX_MESSAGES]:
+            yield from _messages(item, depth + 1)
+    elif isinstance(value, dict):
+        yield from _object_messages({str(key).lower(): member for key, member in value.items()}, depth)
+
+
+def _object_messages(value: dict[str, Any], depth: int) -> Iterator[str]:
+    message = next((text for key in _MESSAGES if isinstance(text := value.get(key), str) and text.strip()), None)
+    inner = [
+        member for key in dict.fromkeys((*_MESSAGES, *_LISTS)) if isinstance(member := value.get(key), dict | list)
+    ]
+    where = next((_place(value[key]) for key in _PLACES if value.get(key)), "")
+    if message is not None:
+        code = next((str(value[key]) for key in _CODES if isinstance(value.get(key), str)), "")
+        mark = f" ({code})" if code and code not in message and "://" not in code and code != "about:blank" else ""
+        yield f"{f'{where}: ' if where and depth else ''}{message.strip()}{mark}"
+    for member in inner:
+        if isinstance(member, dict) and not any(key in member for key in (*_MESSAGES, *_LISTS)):
+            for name, texts in list(member.items())[:_MAX_MESSAGES]:  # such as {"email": ["is taken"]}
+                for text in _messages(texts, depth + 1):
+                    yield f"{name}: {text}"
+        else:
+            yield from _messages(member, depth + 1)
+
+
+def _place(value: Any) -> str:
+    if isinstance(value, list):
+        return ".".join(str(part) for part in value if isinstance(part, str | int))[:200]
+    if isinstance(value, dict):
+        return _place(value.get("pointer") or value.get("parameter") or "")
+    return str(value)[:200] if isinstance(value, str | int) else ""
 
 
 def _has_proxy(url: str) -> bool:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from deltamcp.catalog.operations_file.document import UpstreamEntry
-from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.catalog.operations_file import UpstreamEntry
+from deltamcp.client.links.process import ProcessGuard
 from deltamcp.context import Context
 from deltamcp.errors import RemoteError, UpstreamError
 from deltamcp.results.content import parse_tool_result

@@ -12,11 +12,10 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from deltamcp.catalog.items.function import registration
 from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation, ToolOptions
-from deltamcp.catalog.items.registration import registration
-from deltamcp.catalog.operations_file import reader
-from deltamcp.catalog.operations_file.document import (
+from deltamcp.catalog.operations_file import (
     Document,
     HandlerByName,
     HttpHandler,
@@ -24,16 +23,16 @@ from deltamcp.catalog.operations_file.document import (
     OperationEntry,
     PythonHandler,
 )
+from deltamcp.catalog.operations_file_reader import read_with_faults
 from deltamcp.catalog.schema.arguments import DeclaredArguments
 from deltamcp.catalog.text.clean_text import clean
-from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.client.links.process import ProcessGuard
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.pages import PAGES_KEY
 from deltamcp.results.policy import ResultPolicy, merge_policies
-from deltamcp.runtime.missing_file import missing_file_error
-from deltamcp.runtime.own_files import file_state
+from deltamcp.runtime.files import file_state, missing_file_error
 from deltamcp.runtime.threads import Computations
 from deltamcp.sources.http import HttpService
 from deltamcp.sources.mcp import McpUpstream
@@ -191,7 +190,7 @@ def _read_with_faults(path: Path) -> tuple[Document | None, list[str]]:
         raise missing_file_error(path) from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
-    document, problems = reader.read_with_faults(body)
+    document, problems = read_with_faults(body)
     return document, [f"{problem.pointer or '/'}: {problem.sentence}" for problem in problems]
 
 

@@ -1,16 +1,17 @@
 """Admits requests over HTTP and gRPC: the steps that each passes, in their order, before its message is read.
 
-1. `begin` and `locate`: its request id, and its client, perhaps behind trusted proxies.
+1. `begin`: its request id, and its client, perhaps behind trusted proxies.
 2. `turns`: its turn among the clients.
 3. `check_rate`: the rate of the client's address.
 4. `identify`: its credentials, and the rate of the principal that they are of.
 """
 
 import functools
+import ipaddress
 import itertools
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -18,12 +19,10 @@ from msgspec import Struct
 from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
 from deltamcp.calls.rate_limits import Rates
-from deltamcp.errors import Fault
+from deltamcp.errors import ConfigurationError, Fault
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
-from deltamcp.runtime.quota import LoopTurns
+from deltamcp.runtime.quota import REQUESTS_AT_ONCE, LoopTurns
 from deltamcp.transports.http.asgi import HeaderList, Headers, Scope, client_address
-from deltamcp.transports.quota import REQUESTS_AT_ONCE
-from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.values import ANONYMOUS, Caller, Failure
 
 _HEADER = b"x-request-id"
@@ -81,25 +80,22 @@ class Admission:
         self._request_ids = HttpRequestIds() if request_ids else None
         self.proxies: TrustedProxies | None = TrustedProxies(trusted_proxies) if trusted_proxies else None
         """None if nobody is believed to pass on requests of others."""
-        self._find_sender = functools.lru_cache(_KEPT_SENDERS)(self._make_sender)
+        self._kept_sender = functools.lru_cache(_KEPT_SENDERS)(self._make_sender)
         if auth is not None:
             engine.lifespan.add_closer(auth.close)
 
-    def begin(self, headers: Headers) -> HeaderList:
-        """Sets the request's id, and returns what its response says of it."""
-        return () if self._request_ids is None else self._request_ids.begin(headers)
+    def begin(self, scope: Scope, headers: Headers) -> tuple[HeaderList, Scope, tuple[str, Caller]]:
+        """Begins a request, which gets its id.
 
-    def locate(self, scope: Scope, headers: Headers) -> tuple[Scope, str, Caller]:
-        """Returns the request's scope, with the client behind proxies, and that client's address.
-
-        The third value is the caller as long as nobody has asked for its credentials.
+        Returns what its response says of that; its scope, with the client behind proxies; and that client's address,
+        with the caller as long as nobody has asked for its credentials.
         """
+        added = () if self._request_ids is None else self._request_ids.begin(headers)
         if self.proxies is not None:
             scope = self.proxies.resolve(scope, headers)
         client = scope.get("client")
         host = client[0] if client else ""
-        find = self._find_sender if len(host) <= _HOST_CHARS else self._make_sender
-        return scope, *find(host)
+        return added, scope, (self._kept_sender if len(host) <= _HOST_CHARS else self._make_sender)(host)
 
     def _make_sender(self, host: str) -> tuple[str, Caller]:
         address = client_address({"client": (host, 0)})
@@ -137,3 +133,155 @@ class Admission:
         if self._auth is None or failure.fault not in (Fault.UNAUTHORIZED, Fault.INSUFFICIENT_SCOPE):
             return None
         return self._auth.challenge(failure)
+
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Hop = tuple[str, str]
+"""Who sent the request to a proxy, as that proxy wrote it, and by which scheme; empty if it does not say."""
+
+UNIX = "unix"
+"""Stands for every connection over a Unix socket, which has no address."""
+_MAX_CHARS = 4096
+"""A longer header says nothing; fifty proxies in a row write less."""
+_MAX_CACHED_CHARS = 256
+# RFC 7239, section 4. Addresses need quotes if they contain a colon; some proxies leave them out.
+_PAIR = re.compile(r'[ \t]*([A-Za-z0-9_-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*))[ \t]*([;,]|$)')
+_EMPTY = re.compile(r"[ \t]*(,|$)")
+
+
+class TrustedProxies:
+    """Finds the client of a request that came through proxies, from the nearest proxy on, while they are trusted.
+
+    What an untrusted sender wrote further left does not count. If the headers cannot be read, or `Forwarded` and
+    `X-Forwarded-For` differ, because a proxy sets one and passes on the other as its client sent it, the client is the
+    proxy itself.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """
+        Raises:
+            ConfigurationError: a name is no address, no network and not "unix".
+        """
+        names = tuple(names)
+        self._networks = tuple(_read_network(name) for name in names if name != UNIX)
+        self._trusts_unix = UNIX in names
+        self._trusts_address = functools.lru_cache(maxsize=1024)(self._is_trusted)
+        self._find_recent = functools.lru_cache(maxsize=1024)(self._find_client)
+
+    def __bool__(self) -> bool:
+        return self._trusts_unix or bool(self._networks)
+
+    def trusts(self, client: Sequence[object] | None) -> bool:
+        """Whether a connection comes from a trusted proxy; `client` is the one of the ASGI scope."""
+        return self._trusts_address(str(client[0])) if client else self._trusts_unix
+
+    def resolve(self, scope: Scope, headers: Headers) -> Scope:
+        """Returns the scope with the client and the scheme that trusted proxies name; else the scope itself."""
+        if not self.trusts(scope.get("client")):
+            return scope
+        forwarded = _join(scope, headers, b"forwarded")
+        forwarded_for = _join(scope, headers, b"x-forwarded-for")
+        scheme = _join(scope, headers, b"x-forwarded-proto")
+        if forwarded is None and forwarded_for is None:
+            return scope
+        sizes = len(forwarded or "") + len(forwarded_for or "") + len(scheme or "")
+        find = self._find_recent if sizes <= _MAX_CACHED_CHARS else self._find_client
+        found = find(forwarded, forwarded_for, scheme)
+        if found is None:
+            return scope
+        address, scheme = found
+        resolved = {**scope, "client": (address, 0)}
+        if scheme:
+            resolved["scheme"] = scheme
+        return resolved
+
+    def _is_trusted(self, address: str) -> bool:
+        found = _read_address(address)
+        return found is not None and self._contains(found)
+
+    def _contains(self, address: _Address) -> bool:
+        return any(address in network for network in self._networks)
+
+    def _find_client(
+        self, forwarded: str | None, forwarded_for: str | None, forwarded_proto: str | None
+    ) -> tuple[str, str] | None:
+        """Returns the client's address and scheme, which may be empty; None if they cannot be told."""
+        scheme = (forwarded_proto or "").lower()
+        chains = []
+        if forwarded is not None:
+            chains.append(_read_forwarded(forwarded))
+        if forwarded_for is not None:
+            chains.append([(node.strip(), scheme) for node in forwarded_for.split(",") if node.strip()])
+        found = {self._walk(chain) for chain in chains}
+        addresses = {one[0] for one in found if one is not None}
+        if None in found or len(addresses) != 1:
+            return None
+        schemes = {one[1] for one in found if one is not None} & {"http", "https"}
+        return addresses.pop(), schemes.pop() if len(schemes) == 1 else ""
+
+    def _walk(self, chain: Sequence[_Hop]) -> _Hop | None:
+        """Returns the first sender, from the nearest on, that is no trusted proxy; or else the farthest."""
+        client = None
+        for node, scheme in reversed(chain):
+            address = _read_node(node)
+            if address is None:
+                return None
+            client = (str(address), scheme)
+            if not self._contains(address):
+                break
+        return client
+
+
+def _join(scope: Scope, headers: Headers, name: bytes) -> str | None:
+    """Returns all values of a header in their order; a very long one is as good as one that cannot be read."""
+    if name not in headers:
+        return None
+    text = b",".join(value for key, value in scope["headers"] if key == name).decode("latin-1")
+    return text if len(text) <= _MAX_CHARS else "?"
+
+
+def _read_forwarded(text: str) -> list[_Hop]:
+    """Reads a `Forwarded` header (RFC 7239); one that is malformed has a sender that cannot be read."""
+    hops: list[_Hop] = []
+    pairs: dict[str, str] = {}
+    place = 0
+    while place < len(text):
+        empty = None if pairs else _EMPTY.match(text, place)
+        if empty is not None:
+            place = empty.end()
+            continue
+        found = _PAIR.match(text, place)
+        if found is None or found[1].lower() in pairs:
+            return [("?", "")]
+        value = found[3] if found[2] is None else re.sub(r"\\(.)", r"\1", found[2])
+        pairs[found[1].lower()] = value
+        if found[4] != ";":
+            hops.append((pairs.get("for", "?"), pairs.get("proto", "").lower()))
+            pairs = {}
+        place = found.end()
+    return hops if not pairs else [("?", "")]
+
+
+def _read_node(text: str) -> _Address | None:
+    """Reads an address that may have a port; None for names, such as "unknown" and "_hidden"."""
+    if text.startswith("["):
+        address, _, port = text[1:].partition("]")
+        return _read_address(address) if ":" in address and (not port or port.startswith(":")) else None
+    return _read_address(text.partition(":")[0] if text.count(":") == 1 else text)
+
+
+def _read_address(text: str) -> _Address | None:
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _read_network(name: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(name)
+    except ValueError:
+        raise ConfigurationError(
+            f'trusted_proxies takes addresses, networks such as "10.0.0.0/8", or "unix", not {name!r}.'
+        ) from None

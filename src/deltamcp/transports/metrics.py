@@ -15,10 +15,10 @@ from deltamcp.calls.engine import Engine
 from deltamcp.calls.observers import ObservedCall, outcome_word
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.metric_values import BUCKETS, Histogram, Key, MetricFolder, MetricValues, Snapshot
+from deltamcp.runtime.quota import HttpQuotas
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import WHOLE_RESPONSE, HeaderList, Receive, Scope, Send
 from deltamcp.transports.http.pages import OpenPages
-from deltamcp.transports.quota import HttpQuotas
 from deltamcp.values import Failure
 from deltamcp.version import VERSION
 

@@ -18,8 +18,8 @@ from deltamcp.upstreams.state import NEXT, Event, Phase, UpstreamSettings, Upstr
 from deltamcp.values import ANONYMOUS, LOCAL, Principal
 
 if TYPE_CHECKING:
-    from deltamcp.client.gateway_client import GatewayClient
-    from deltamcp.client.links.process_guard import ProcessGuard
+    from deltamcp.client.client import GatewayClient
+    from deltamcp.client.links.process import ProcessGuard
 
 
 _FIRST_SECONDS = 0.5
@@ -161,7 +161,7 @@ class UpstreamClient:
 
     @functools.cached_property
     def _client(self) -> "GatewayClient":
-        from deltamcp.client.gateway_client import GatewayClient  # takes 50 ms, and a gateway lists tools without it
+        from deltamcp.client.client import GatewayClient  # takes 50 ms, and a gateway lists tools without it
 
         return GatewayClient(
             self._target,

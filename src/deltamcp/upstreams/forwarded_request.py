@@ -1,25 +1,29 @@
 """A request of a caller that an upstream performs: its progress, its questions and its answers pass through.
 
-How a question reaches the caller depends on the eras on both sides; decision record 0011 has the table.
+The user who runs the gateway may see and end such requests (`OpenCalls`). How a question reaches the caller depends on
+the eras on both sides; decision record 0011 has the table.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping
-from contextlib import AbstractContextManager
+import itertools
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from deltamcp.calls.request_context import CONSENT_PREFIX, LOGIN_PREFIX
 from deltamcp.context import Context, InputPending
 from deltamcp.dialects import modern, progressive_disclosure, tasks
-from deltamcp.errors import DeadlineError, InputDeclinedError, PeerError, UpstreamError
+from deltamcp.errors import DeadlineError, DeltaError, InputDeclinedError, PeerError, UpstreamError
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.upstreams.parked_calls import ParkedCall, ParkedCalls
 from deltamcp.upstreams.relayed_messages import RelayedMessages, request_owner
 from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Era, InputRequest, RawResult, Terms
 
 if TYPE_CHECKING:
-    from deltamcp.client.gateway_client import GatewayClient
+    from deltamcp.client.client import GatewayClient
+
 
 _MAX_ROUNDS = 50
 """How often an upstream may ask for input in one request."""
@@ -329,3 +333,66 @@ def needed_visits(error: PeerError) -> list[tuple[str, dict[str, JSON]]]:
     if error.code != _URL_ELICITATION_REQUIRED or not isinstance(found, list):
         return []
     return [(f"visit-{at}", params) for at, params in enumerate(found[:_MAX_QUESTIONS], 1) if isinstance(params, dict)]
+
+
+class CallCancelledError(DeltaError):
+    """The user who runs the gateway has ended a request."""
+
+
+_ids = itertools.count(1)
+
+
+class OpenCall:
+    """One request that a caller waits for."""
+
+    __slots__ = ("id", "is_cancelled", "method", "name", "since", "task")
+
+    def __init__(self, method: str, name: str, task: "asyncio.Task[Any]") -> None:
+        self.id: int = next(_ids)
+        """A number that no other request of this process has."""
+        self.method: str = method
+        self.name: str = name
+        self.task: asyncio.Task[Any] = task
+        """The name is that of the tool or prompt, or the URI, at the upstream."""
+        self.since: float = time.time()
+        self.is_cancelled: bool = False
+
+
+class OpenCalls:
+    """The requests of one upstream."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, OpenCall] = {}
+
+    def __iter__(self) -> Iterator[OpenCall]:
+        return iter(self._calls.values())
+
+    @contextmanager
+    def entered(self, method: str, params: Mapping[str, JSON]) -> Iterator[None]:
+        """Lists a request inside the `with` block.
+
+        Raises:
+            CallCancelledError: the user has ended it.
+        """
+        task = asyncio.current_task()
+        assert task is not None, "requests are performed in tasks"
+        call = OpenCall(method, str(params.get("name") or params.get("uri") or ""), task)
+        self._calls[call.id] = call
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not call.is_cancelled or task.uncancel():  # the caller went, too
+                raise
+            raise CallCancelledError from None
+        finally:
+            del self._calls[call.id]
+
+    def cancel(self, id: int) -> bool:
+        """Ends a request; returns False if there is none of this id."""
+        call = self._calls.get(id)
+        if call is None:
+            return False
+        if not call.is_cancelled:
+            call.is_cancelled = True
+            call.task.cancel()
+        return True

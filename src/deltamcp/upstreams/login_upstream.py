@@ -1,14 +1,21 @@
-"""An upstream at which every user has a login of its own, and so a connection, lists and subscriptions of its own."""
+"""An upstream at which every user has a login of its own, and so a connection, lists and subscriptions of its own.
 
+Logins of all but the local user lie in the server's store, sealed.
+"""
+
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from deltamcp.context import Context
 from deltamcp.errors import UnreachableError, UpstreamError
+from deltamcp.runtime.seal import Seal
+from deltamcp.stores.store import SharedStore
 from deltamcp.upstreams.listing import UpstreamListing
 from deltamcp.upstreams.state import Phase, UpstreamSettings, UpstreamState
 from deltamcp.upstreams.upstream import Upstream
@@ -23,6 +30,8 @@ _MAX_LOGINS = 10_000
 """The users whose logins are in memory; of further ones, that of the user who called least recently is read again."""
 _MAX_CONNECTIONS = 256
 """The users who are connected at once, beside the local one."""
+KEEP_SECONDS = 90 * 86_400.0
+"""How long a login is kept that nobody uses."""
 
 
 class MissingLoginError(UnreachableError):
@@ -189,3 +198,35 @@ class LoginUpstream(Upstream):
             login = self._logins[owner.owner] = self._make_login(owner)
         self._logins.move_to_end(owner.owner)
         return login
+
+
+class SealedLogins:
+    """A `TokenStorage` of one principal in the store of a server: encrypted with its state key.
+
+    Requests of no other principal reach it.
+    """
+
+    def __init__(self, store: SharedStore, seal: Seal, server: str, principal: Principal) -> None:
+        """`server` is the name of the server that the store belongs to."""
+        self._store = store
+        self._seal = seal
+        self._owner = f"{server} upstream logins {principal.key}"
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def load(self, server: str) -> bytes | None:
+        sealed = await self._store.get(self._owner, server)
+        record = None if sealed is None else self._seal.open(sealed.decode(), self._binding(server))
+        return record.encode() if isinstance(record, str) else None
+
+    async def save(self, server: str, record: bytes) -> None:
+        sealed = self._seal.close(record.decode(), self._binding(server)).encode()
+        await self._store.put(self._owner, server, sealed, KEEP_SECONDS, KEEP_SECONDS, self._owner)
+
+    async def delete(self, server: str) -> None:
+        await self._store.delete(self._owner, server)
+
+    def lock(self, server: str) -> AbstractAsyncContextManager[None]:
+        return self._locks.setdefault(server, asyncio.Lock())
+
+    def _binding(self, server: str) -> bytes:
+        return f"{self._owner}\n{server}".encode(errors="surrogatepass")

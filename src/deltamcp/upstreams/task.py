@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, aclosing, asynccontextmanager, su
 from typing import Any, TypeAlias
 
 from deltamcp.client.callbacks import ClientCallbacks
-from deltamcp.client.gateway_client import GatewayClient
+from deltamcp.client.client import GatewayClient
 from deltamcp.client.links.link import peer_error
 from deltamcp.client.pending_call import CallState, PendingCall, ended_state, parse_task
 from deltamcp.client.reply import Reply

@@ -31,9 +31,8 @@ from deltamcp.runtime.process import collection_paused
 from deltamcp.runtime.quota import Turns
 from deltamcp.runtime.threads import Computations
 from deltamcp.upstreams.client import NotReadyError, UpstreamClient, UpstreamClients
-from deltamcp.upstreams.forwarded_request import forward, needed_visits
+from deltamcp.upstreams.forwarded_request import CallCancelledError, OpenCalls, forward, needed_visits
 from deltamcp.upstreams.listing import KINDS, UpstreamListing
-from deltamcp.upstreams.open_calls import CallCancelledError, OpenCalls
 from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.relayed_messages import OutsideRequest, RelayedMessages
 from deltamcp.upstreams.secrets import EntryValues, UpstreamSecrets, entry_values
@@ -43,8 +42,8 @@ from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
-    from deltamcp.client.gateway_client import GatewayClient
-    from deltamcp.client.links.process_guard import ProcessGuard
+    from deltamcp.client.client import GatewayClient
+    from deltamcp.client.links.process import ProcessGuard
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 

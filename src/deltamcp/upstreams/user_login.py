@@ -8,8 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from deltamcp.calls.request_context import LOGIN_PREFIX
 from deltamcp.client.links.link import TokenSource
-from deltamcp.client.oauth.login_page import LoginPage
-from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
+from deltamcp.client.oauth.oauth import LoginPage, LoginRequiredError, OAuth
 from deltamcp.client.oauth.server_access import ServerAccess, server_key
 from deltamcp.client.oauth.token_storage import TokenStorage, UserStorage, decode_record
 from deltamcp.context import Context

@@ -348,7 +348,8 @@ def encode_id(id_: RequestId | None) -> bytes:
 
 def encode_result(id_: RequestId, encoded: bytes) -> bytes:
     """Encodes a result response around a result that is encoded already."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_id(id_), encoded)
+    # Formatting would take fifty times as long for 300 kB.
+    return b"".join((b'{"jsonrpc":"2.0","id":', encode_id(id_), b',"result":', encoded, b"}"))
 
 
 def encode_error(id_: RequestId | None, code: int, failure: Failure) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltamcp.catalog.operations_file.document import (
+from deltamcp.catalog.operations_file import (
     SCHEMA,
     Document,
     HandlerByName,
@@ -21,7 +21,7 @@ from deltamcp.catalog.operations_file.document import (
     ServiceEntry,
     UpstreamEntry,
 )
-from deltamcp.catalog.operations_file.reader import read_document
+from deltamcp.catalog.operations_file_reader import read_document
 from tests.support.paths import ROOT
 from tests.support.properties import examples
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp.client.client import connect
-from deltamcp.client.gateway_client import GatewayClient
+from deltamcp.client.client import GatewayClient, connect
 from deltamcp.errors import ClientError, ConnectionLostError, DeltaError, PeerError, UnreachableError
 from tests.support import fake_stdio
 from tests.support.conditions import HANG_SECONDS, wait_until

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deltamcp.client.links import process_guard
-from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.client.links import process
+from deltamcp.client.links.process import ProcessGuard
 from tests.support.conditions import wait_until
 from tests.support.marked_processes import find_marked, needs_proc, new_mark
 
@@ -30,7 +30,7 @@ sleep 1000
 
 STARTER = """
 import os, subprocess, sys, time
-from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.client.links.process import ProcessGuard
 
 guard = ProcessGuard()
 guard.open()
@@ -88,7 +88,7 @@ async def test_a_number_that_is_in_use_again_ends_nobody(monkeypatch):
     guard.open()
     child = start(["sleep", "1000"], mark)
     other = start(["sleep", "1000"], mark)
-    monkeypatch.setattr(process_guard, "_start_time", lambda pid: "12345")
+    monkeypatch.setattr(process, "_start_time", lambda pid: "12345")
     guard.add(child.pid)
     monkeypatch.undo()
     guard.add(other.pid)

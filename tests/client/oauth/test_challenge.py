@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.client.oauth.challenge import BearerChallenge, read_bearer_challenge, split_challenges
+from deltamcp.client.oauth.metadata import BearerChallenge, read_bearer_challenge, split_challenges
 
 WORDS = st.text("!#$%&'*+-.^_`|~" + string.ascii_letters + string.digits, min_size=1, max_size=12)
 VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=30)

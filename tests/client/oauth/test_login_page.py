@@ -5,7 +5,7 @@ import webbrowser
 
 import pytest
 
-from deltamcp.client.oauth.login_page import LoginPage, find_warnings, open_in_browser
+from deltamcp.client.oauth.oauth import LoginPage, find_warnings, open_in_browser
 
 PAGE = LoginPage("https://as.example/authorize?x=y", redirect_uri="http://127.0.0.1:7777/callback")
 

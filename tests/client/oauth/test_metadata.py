@@ -2,14 +2,14 @@
 
 import pytest
 
-from deltamcp.client.oauth.challenge import BearerChallenge
+from deltamcp.auth.json_document import issuer_document_urls
 from deltamcp.client.oauth.json_http import JsonHttp
 from deltamcp.client.oauth.metadata import (
+    BearerChallenge,
     covers,
     find_issuer,
     find_resource,
     is_server,
-    issuer_document_urls,
     resource_document_urls,
 )
 from deltamcp.errors import UnauthorizedError

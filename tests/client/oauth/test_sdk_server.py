@@ -7,7 +7,7 @@ import pytest
 
 from deltamcp import OAuth, connect
 from deltamcp.client.negotiation import ProtocolChoice
-from deltamcp.client.oauth.login_page import LoginPage
+from deltamcp.client.oauth.oauth import LoginPage
 from deltamcp.client.oauth.server_access import ServerAccess
 from deltamcp.client.oauth.token_storage import UserStorage
 from tests.support.sdk_issuer import serve_sdk_issuer

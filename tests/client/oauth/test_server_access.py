@@ -12,8 +12,7 @@ from rich.console import Console
 
 from deltamcp import ConfigurationError, OAuth, UnauthorizedError, connect
 from deltamcp.client.oauth import grants
-from deltamcp.client.oauth.login_page import LoginPage
-from deltamcp.client.oauth.oauth import LoginRequiredError
+from deltamcp.client.oauth.oauth import LoginPage, LoginRequiredError
 from deltamcp.client.oauth.server_access import ServerAccess, server_key
 from deltamcp.client.oauth.token_storage import MemoryStorage, TokenStorage, UserStorage, decode_record
 from tests.support.fake_http import Fake, serve_fake

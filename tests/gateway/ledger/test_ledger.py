@@ -15,8 +15,7 @@ from deltamcp.gateway import ledger as ledger_module
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.ledger import Ledger
-from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, Usage
-from deltamcp.gateway.ledger_file import LedgerFile
+from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerFile, Usage
 from tests.support.conditions import wait_until
 from tests.support.gateway_entries import module_entry
 from tests.support.raw_client import RawClient, raw_client

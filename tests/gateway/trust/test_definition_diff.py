@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from deltamcp.catalog.text.clean_text import clean
-from deltamcp.gateway.trust.definition_diff import UnreadableDiffError, _parts, diff_lines
+from deltamcp.gateway.trust.definition import UnreadableDiffError, _parts, diff_lines
 
 TOOL: dict[str, Any] = {
     "name": "find",

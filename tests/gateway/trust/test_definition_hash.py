@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from deltamcp.gateway.trust.definition_hash import Variance, definition_hash, varying_numbers
+from deltamcp.gateway.trust.definition import Variance, definition_hash, varying_numbers
 from deltamcp.values import JSON
 
 PLACE = "/tools/search"

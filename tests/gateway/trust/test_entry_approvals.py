@@ -13,9 +13,9 @@ import pytest
 from deltamcp.cli.verbs.gateway import GatewayOptions, GatewaySource
 from deltamcp.dashboard.api import GatewayApi
 from deltamcp.gateway import live_configuration
-from deltamcp.gateway.trust.entry_approvals import shown_entry
+from deltamcp.gateway.trust.approvals import shown_entry
 from deltamcp.hosts.hosts import Machine, belongs_to_project
-from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.files import user_folder
 from tests.support.command_line import run, run_on_terminal
 from tests.support.conditions import wait_until
 from tests.support.followed_gateway import PROGRAM, configuration, entries, following, names, until_named

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.trust.definition_hash import pointer
+from deltamcp.gateway.trust.definition import pointer
 from deltamcp.gateway.trust.review import Verdict, with_varying_numbers
 from deltamcp.gateway.trust.review import review as review_lists
 from deltamcp.upstreams.listing import UpstreamListing

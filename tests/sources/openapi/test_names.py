@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.sources.openapi.names import MAX_NAME_CHARS, LockedName, Unnamed, choose_names
+from deltamcp.sources.openapi.operations import MAX_NAME_CHARS, LockedName, Unnamed, choose_names
 
 
 def named(*operations: Unnamed) -> list[LockedName]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp.catalog.operations_file.document import HttpHandler
+from deltamcp.catalog.operations_file import HttpHandler
 from deltamcp.limits import Limits
 from deltamcp.sources.http import RequestDraft, draft_request
 from deltamcp.sources.openapi.api import Api

@@ -18,9 +18,9 @@ import pytest
 from bench.hostile.http2 import Http2Connection, grpc_headers, grpc_message
 from deltamcp import DeltaServer
 from deltamcp.limits import Limits
-from deltamcp.transports.grpc import relay as grpc_relay
+from deltamcp.transports.grpc import server as grpc_server
 from deltamcp.transports.grpc.connection import GrpcClientConnection, GrpcQuotas, GrpcServerConnection
-from deltamcp.transports.grpc.relay import GrpcRelay
+from deltamcp.transports.grpc.server import GrpcRelay
 from deltamcp.wire.http2_frames import PREFACE, Flag, FrameType, write_frame, write_window_update
 from tests.support.certificate import write_certificate
 from tests.support.conditions import HANG_SECONDS, wait_until
@@ -410,7 +410,7 @@ async def test_grpc_listens_where_this_user_alone_connects():
 
 
 async def test_without_unix_sockets_calls_come_by_the_relay_only(monkeypatch):
-    monkeypatch.setattr(grpc_relay, "_make_folder", lambda: None)
+    monkeypatch.setattr(grpc_server, "_make_folder", lambda: None)
     async with serve_grpc(make_server()) as peer:
         assert await call_size(peer, "abc") == "3"
         async with grpc.aio.insecure_channel(f"127.0.0.1:{relay_of(peer)._port}") as channel:
@@ -422,9 +422,9 @@ def test_a_long_temporary_folder_is_not_used(monkeypatch, tmp_path):
     long = tmp_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
-    assert grpc_relay._make_folder() is None and list(long.iterdir()) == []
+    assert grpc_server._make_folder() is None and list(long.iterdir()) == []
 
 
 def test_no_temporary_folder_is_needed(monkeypatch):
     monkeypatch.setattr("tempfile.mkdtemp", lambda **_: Path("/nonexistent/x").mkdir())
-    assert grpc_relay._make_folder() is None
+    assert grpc_server._make_folder() is None

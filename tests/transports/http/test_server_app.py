@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
-from deltamcp.transports.quota import REQUESTS_AT_ONCE
+from deltamcp.runtime.quota import REQUESTS_AT_ONCE
 from tests.support.asgi_client import AsgiExchange
 from tests.support.loop_iterations import LoopIterations
 

@@ -669,7 +669,7 @@ async def test_small_responses_of_a_batch_count_while_they_wait_for_the_others()
 
 
 async def test_an_account_has_a_bounded_number_of_batches_at_once(monkeypatch):
-    monkeypatch.setattr("deltamcp.transports.quota._BATCHES", 24)
+    monkeypatch.setattr("deltamcp.runtime.quota._BATCHES", 24)
     server = lite_server(limits=Limits(body_seconds=HANG_SECONDS))
     begun, may_end = [], asyncio.Event()
 

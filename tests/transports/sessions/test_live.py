@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from deltamcp import Limits, Principal
 from deltamcp.runtime.change_hub import ChangeHub
-from deltamcp.transports.quota import HttpQuotas
-from deltamcp.transports.sessions.live import HttpSession, HttpSessions
+from deltamcp.runtime.quota import HttpQuotas
+from deltamcp.transports.sessions.directory import HttpSession, HttpSessions
 from deltamcp.values import ANONYMOUS, Caller, Failure, Watch
 from tests.support.conditions import wait_until
 
@@ -22,7 +22,7 @@ IDLE_SECONDS = 1_000.0
 def clock(monkeypatch: pytest.MonkeyPatch):
     now = [0.0]
     with monkeypatch.context() as patch:
-        patch.setattr("deltamcp.transports.sessions.live.time.monotonic", lambda: now[0])
+        patch.setattr("deltamcp.transports.sessions.directory.time.monotonic", lambda: now[0])
         yield now
 
 

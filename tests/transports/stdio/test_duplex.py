@@ -4,11 +4,13 @@ import asyncio
 import json
 from typing import Any
 
-from deltamcp import DeltaServer
+from deltamcp import DeltaServer, Limits
+from deltamcp.runtime.quota import HttpQuotas
 from deltamcp.transports.http import exchange
 from deltamcp.transports.stdio.duplex import Duplex
 from deltamcp.transports.subscription import Subscription
-from deltamcp.values import LOCAL, Filter, Request
+from deltamcp.values import ANONYMOUS_CALLER, LOCAL, Filter, Request
+from deltamcp.wire.codecs import JSON_CODEC
 from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_client import META
 from tests.support.raw_link import raw_link
@@ -46,11 +48,13 @@ def test_a_subscription_does_not_hold_its_request():
 
 
 def test_long_headers_are_no_keys_of_a_cache():
-    exchange._accepted_types.cache_clear()
-    long = b"application/json, " + b"x" * 30_000
-    assert exchange.read_accept(long) == exchange.read_accept(b"application/json, x")
-    assert exchange.read_accept(b"x" * 30_000) is None
-    assert exchange._accepted_types.cache_info().currsize == 1
+    exchange._read_types.cache_clear()
+    for accept in (b"application/json, " + b"x" * 30_000, b"application/json, x"):
+        headers, quotas = {b"accept": accept, b"content-type": b"application/json"}, HttpQuotas(Limits())
+        request = exchange.Exchange({}, headers, "", ANONYMOUS_CALLER, "POST", frozenset(), None, None, quotas)
+        assert exchange.choose_codecs(request) is JSON_CODEC
+        assert not request.accepts.events
+    assert exchange._read_types.cache_info().currsize == 1
 
 
 class Slow:

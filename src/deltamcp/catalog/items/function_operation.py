@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import to_builtins
 
-from deltamcp.catalog.items.function_shape import FunctionShape, inspect_function
-from deltamcp.catalog.items.operation import TASK_SUPPORT, Operation, ToolOptions
-from deltamcp.catalog.items.registration import (
+from deltamcp.catalog.items.function import (
+    FunctionShape,
     check_options,
     docstring,
     function_name,
+    inspect_function,
     omit_empty,
     read_tags,
     tagged_meta,
 )
+from deltamcp.catalog.items.operation import TASK_SUPPORT, Operation, ToolOptions
 from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError
 from deltamcp.catalog.schema.json_schema import ForeignSchema, describes_object, wrapper_schema
 from deltamcp.errors import ConfigurationError

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from deltamcp.catalog import lite_tools
-from deltamcp.catalog.items.function_shape import FunctionShape
-from deltamcp.catalog.items.registration import (
+from deltamcp.catalog.items.function import (
+    FunctionShape,
     omit_empty,
     read_tags,
 )
@@ -36,7 +36,7 @@ from deltamcp.results.policy import (
     size_hint,
 )
 from deltamcp.values import JSON, Icon, Principal, ResultShape
-from deltamcp.wire.canonical_json import encode_canonical, sha256_digest
+from deltamcp.wire.canonical import encode_canonical, sha256_digest
 
 if TYPE_CHECKING:
     pass

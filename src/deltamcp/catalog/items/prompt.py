@@ -5,8 +5,15 @@ from typing import Any, TypedDict, Unpack
 
 from msgspec import to_builtins
 
-from deltamcp.catalog.items.function_shape import FunctionShape, inspect_function
-from deltamcp.catalog.items.registration import check_options, function_name, omit_empty, read_tags, tagged_meta
+from deltamcp.catalog.items.function import (
+    FunctionShape,
+    check_options,
+    function_name,
+    inspect_function,
+    omit_empty,
+    read_tags,
+    tagged_meta,
+)
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Icon
 

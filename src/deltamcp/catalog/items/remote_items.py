@@ -4,10 +4,9 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Unpack
 
-from deltamcp.catalog.items.function_shape import FunctionShape
+from deltamcp.catalog.items.function import FunctionShape, check_options, function_name
 from deltamcp.catalog.items.operation import TASK_SUPPORT, Operation, ToolOptions
 from deltamcp.catalog.items.prompt import Completer, Prompt
-from deltamcp.catalog.items.registration import check_options, function_name
 from deltamcp.catalog.items.resource import LooseUriTemplate, Resource, UriTemplate, split_scheme
 from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError, problem_at
 from deltamcp.catalog.schema.json_schema import ForeignSchema

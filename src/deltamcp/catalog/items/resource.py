@@ -8,9 +8,8 @@ from urllib.parse import unquote
 
 from msgspec import to_builtins
 
-from deltamcp.catalog.items.function_shape import FunctionShape
-from deltamcp.catalog.items.prompt import Completer
-from deltamcp.catalog.items.registration import (
+from deltamcp.catalog.items.function import (
+    FunctionShape,
     check_options,
     docstring,
     function_name,
@@ -18,6 +17,7 @@ from deltamcp.catalog.items.registration import (
     read_tags,
     tagged_meta,
 )
+from deltamcp.catalog.items.prompt import Completer
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Annotations, Icon
 from deltamcp.work import Work

@@ -87,10 +87,11 @@ def decode(value: bytes) -> str | None:
         return None
 
 
-def is_verbatim(sent: bytes, value: str) -> bool:
+def is_verbatim(sent: bytes | None, value: str) -> bool:
     """Returns whether a header is plain and has the same characters as a text of the body."""
     return (
-        value.isascii()
+        sent is not None
+        and value.isascii()
         and value.isprintable()
         and sent == value.encode()
         and sent[:1] not in (b"=", b" ")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from deltamcp.cli.terminal.command_parser import add_repeatable
 from deltamcp.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -41,18 +42,10 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     group.add_argument("--resource", metavar="URL", help="this server's public URL, for which tokens are issued")
     group.add_argument("--issuer", metavar="URL", help="with introspect: the authorization server")
     group.add_argument("--jwks-url", metavar="URL", help="where the issuer's keys are, unless its metadata tells")
-    group.add_argument(
-        "--audience", action="append", default=[], metavar="AUD", help="what tokens name instead of URL; repeatable"
-    )
-    group.add_argument(
-        "--algorithm", action="append", default=[], metavar="ALG", help="what may sign tokens, as ES256; repeatable"
-    )
-    group.add_argument(
-        "--scope", action="append", default=[], metavar="SCOPE", help="a scope that every request needs; repeatable"
-    )
-    group.add_argument(
-        "--step-up", action="append", default=[], metavar="SCOPE", help="one that clients may ask for later; repeatable"
-    )
+    add_repeatable(group, "--audience", "AUD", "what tokens name instead of URL")
+    add_repeatable(group, "--algorithm", "ALG", "what may sign tokens, as ES256")
+    add_repeatable(group, "--scope", "SCOPE", "a scope that every request needs")
+    add_repeatable(group, "--step-up", "SCOPE", "one that clients may ask for later")
     group.add_argument(
         "--only-for-this-resource",
         action="store_true",

@@ -10,14 +10,13 @@ from deltamcp.cli.serving import monitoring_options
 from deltamcp.cli.serving.monitoring_options import LogOptions
 from deltamcp.cli.terminal import output
 from deltamcp.cli.terminal.output import ProgressBar, waiting_label
-from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.client.links.process import ProcessGuard
 from deltamcp.costs.cost import GatewayCost, ServerListing, count_gateway
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.gateway.api_server import ApiServer
 from deltamcp.gateway.config import GatewayConfig, GatewayFile, UpstreamConfig
 from deltamcp.gateway.connections import cache_folder, make_target
-from deltamcp.gateway.trust.approvals import Approvals, load
-from deltamcp.gateway.trust.entry_approvals import approval_hint
+from deltamcp.gateway.trust.approvals import Approvals, approval_hint, load
 from deltamcp.gateway.trust.imitation import compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import approve_command, review
 from deltamcp.gateway.upstream_items import is_offered

@@ -135,9 +135,7 @@ async def serve_pages(
 ) -> AsyncIterator[None]:
     """Serves pages inside the block, and shows at the terminal how to log in, again after each login."""
     from deltamcp.auth.authenticator import Credentials
-    from deltamcp.dashboard.web.app import DashboardApp
-    from deltamcp.dashboard.web.logins import Logins
-    from deltamcp.dashboard.web.page_server import pages_served
+    from deltamcp.dashboard.web.app import DashboardApp, Logins, pages_served
     from deltamcp.transports.sockets import check_files
     from deltamcp.values import Principal
 

@@ -18,9 +18,9 @@ from msgspec import Struct
 from deltamcp.cli.serving.network_options import parse_address
 from deltamcp.cli.terminal.output import print_notice
 from deltamcp.errors import ConfigurationError
+from deltamcp.runtime.files import open_own_file_to_append
 from deltamcp.runtime.http_request_id import HttpRequestIdFilter
 from deltamcp.runtime.log import JsonFormatter, LineFormatter, StderrHandler, take_what_python_prints
-from deltamcp.runtime.own_files import open_own_file_to_append
 from deltamcp.server import DeltaServer
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def trace_calls(server: DeltaServer) -> None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
         raise ConfigurationError(f"--tracing needs the SDK of OpenTelemetry: {_INSTALL}.") from None
-    from deltamcp.calls.call_spans import CallSpans
+    from deltamcp.calls.observers import CallSpans
 
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         name = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": server.engine.info["name"]}

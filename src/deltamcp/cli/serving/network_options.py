@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from deltamcp.calls.rate_limits import EVERY_TOOL, Rate, RateLimits
+from deltamcp.cli.terminal.command_parser import add_repeatable
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.seal import KEY_BYTES
 
@@ -32,12 +33,11 @@ def add_http_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--allow-origin", action="append", metavar="ORIGIN", help="an Origin header to accept; repeatable"
     )
-    verb.add_argument(
+    add_repeatable(
+        verb,
         "--trusted-proxy",
-        action="append",
-        default=[],
-        metavar="ADDRESS",
-        help="an address or network whose Forwarded or X-Forwarded-For header names the client; repeatable",
+        "ADDRESS",
+        "an address or network whose Forwarded or X-Forwarded-For header names the client",
     )
     verb.add_argument(
         "--request-ids", action="store_true", help="an X-Request-Id for every response, and in the log of its request"
@@ -50,12 +50,11 @@ def add_http_options(verb: argparse.ArgumentParser) -> None:
         help="keep no sessions: each request of a client up to 2025-11-25 stands alone",
     )
     verb.add_argument("--no-mcp-lite", action="store_true", help="serve MCP only, not MCP-lite beside it")
-    verb.add_argument(
+    add_repeatable(
+        verb,
         "--mcp-lite-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of MCP-lite over HTTP and gRPC, such as prompts=true or prefix=/lite; repeatable",
+        "NAME=VALUE",
+        "an option of MCP-lite over HTTP and gRPC, such as prompts=true or prefix=/lite",
     )
     verb.add_argument(
         "--compat", action="store_true", help="answer as the original server of Delta-MCP 0.2 does, on every path"
@@ -170,12 +169,8 @@ def add_rate_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--rate-principal", metavar="COUNT/SECONDS", help="how many HTTP requests one authenticated caller may send"
     )
-    verb.add_argument(
-        "--rate-tool",
-        action="append",
-        default=[],
-        metavar="[TOOL=]COUNT/SECONDS",
-        help="how often a caller may call each tool, or the one of this name; repeatable",
+    add_repeatable(
+        verb, "--rate-tool", "[TOOL=]COUNT/SECONDS", "how often a caller may call each tool, or the one of this name"
     )
 
 

@@ -29,7 +29,7 @@ from msgspec import Struct
 from deltamcp.cli.serving import monitoring_options
 from deltamcp.cli.serving.monitoring_options import LogOptions
 from deltamcp.limits import Limits
-from deltamcp.runtime.own_files import FileState, file_state
+from deltamcp.runtime.files import FileState, file_state
 
 logger: logging.Logger = logging.getLogger("deltamcp.workers")
 

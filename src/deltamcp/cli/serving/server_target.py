@@ -15,7 +15,7 @@ from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.cli.terminal.output import traceback_lines
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.results.policy import ResultPolicy, merge_policies
-from deltamcp.runtime.missing_file import missing_file_error
+from deltamcp.runtime.files import missing_file_error
 from deltamcp.server import DeltaServer
 
 FILE_SUFFIXES = (".py", ".json")

@@ -4,6 +4,7 @@ A text may be a secret by its place (`env`, `headers`), by the name of its key, 
 or because it is the rest of an address. Arguments may be command lines for a shell, in any quoting, and those again.
 """
 
+import argparse
 import contextlib
 import difflib
 import itertools
@@ -209,17 +210,25 @@ def name_file(path: Path) -> str:
     return str(path) if target == path.absolute() else f"{path}, a link that leads to {target}"
 
 
-def confirm(question: str, is_agreed: bool) -> bool:
-    """Returns whether the user agrees, at the terminal or beforehand.
+def add_change_options(verb: argparse.ArgumentParser) -> None:
+    """Adds what `agrees_to_write` reads."""
+    verb.add_argument("--yes", action="store_true", help="write without asking")
+    verb.add_argument("--dry-run", action="store_true", help="show the change and write nothing")
+
+
+def agrees_to_write(args: argparse.Namespace) -> bool:
+    """Whether the user wants the change that was shown, at the terminal or beforehand; tells if nothing is written.
 
     Raises:
         ConfigurationError: there is nobody to ask.
     """
-    if is_agreed:
-        return True
-    if not sys.stdin.isatty() or not sys.stderr.isatty():
-        raise ConfigurationError("Nothing was written: say --yes to write it, or run this at a terminal.")
-    return agrees(question)
+    if not args.dry_run:
+        if not args.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise ConfigurationError("Nothing was written: say --yes to write it, or run this at a terminal.")
+        if args.yes or agrees("Write this?"):
+            return True
+    print_line("Nothing was written.")
+    return False
 
 
 class _ChangedBlock(NamedTuple):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 from urllib.parse import urlsplit
 
-from deltamcp.cli.terminal.command_parser import unknown_word
+from deltamcp.cli.terminal.command_parser import add_repeatable, unknown_word
 from deltamcp.cli.terminal.output import print_notice, similar_names, suggest
 from deltamcp.client.target import (
     Address,
@@ -130,9 +130,7 @@ def run_with_login(args: argparse.Namespace, run: Callable[[], T]) -> T:
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Adds the options of every verb that takes a target."""
     verb.add_argument("--json", action="store_true", help="one JSON value instead of text")
-    verb.add_argument(
-        "--header", action="append", default=[], metavar="NAME:VALUE", help="for every HTTP request; repeatable"
-    )
+    add_repeatable(verb, "--header", "NAME:VALUE", "for every HTTP request")
     verb.add_argument("--token", metavar="TOKEN", help="a bearer token (or set DELTA_MCP_TOKEN)")
     verb.add_argument("--timeout", type=_parse_seconds, metavar="SECONDS", help="for starting, and for every answer")
     verb.add_argument(

@@ -8,20 +8,20 @@ from typing import Any
 
 from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.cli.terminal import targets
-from deltamcp.cli.terminal.file_change import confirm, file_faults, name_file, print_change
+from deltamcp.cli.terminal.command_parser import add_repeatable
+from deltamcp.cli.terminal.file_change import add_change_options, agrees_to_write, file_faults, name_file, print_change
 from deltamcp.cli.terminal.output import print_line, suggest
 from deltamcp.client.target import is_python_file
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import GatewayFile, UpstreamConfig, entry_fault, read_gateway_file
-from deltamcp.gateway.config_faults import entry_line
+from deltamcp.gateway.config import GatewayFile, UpstreamConfig, entry_fault, entry_line, read_gateway_file
 from deltamcp.gateway.trust.review import approve_command
 from deltamcp.hosts import files
 from deltamcp.hosts.files import is_reference
+from deltamcp.hosts.gateway_file import servers_key, switch_off_server
 from deltamcp.hosts.host_entry import find_program
 from deltamcp.hosts.hosts import Machine, belongs_to_project, installed_folder
-from deltamcp.hosts.installation import decode, editor_for, members_at, write_host_file
-from deltamcp.hosts.server_edit import add_server, remove_server, servers_key, switch_off_server
-from deltamcp.runtime.own_files import user_folder
+from deltamcp.hosts.installation import decode, editor_for, members_at, put_member, remove_member, write_host_file
+from deltamcp.runtime.files import user_folder
 from deltamcp.runtime.secrets import is_secret_name
 
 _DOCUMENT_SUFFIXES = (".json", ".yaml", ".yml")
@@ -33,16 +33,8 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         "Writes a server into the gateway's file, which a gateway that runs follows. Shows the change and asks first; "
         "remove undoes it."
     )
-    verb.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        metavar="NAME[=VALUE]",
-        help="a variable of the command; without VALUE, as the gateway has it; repeatable",
-    )
-    verb.add_argument(
-        "--header", action="append", default=[], metavar="NAME:VALUE", help="for every request to the URL; repeatable"
-    )
+    add_repeatable(verb, "--env", "NAME[=VALUE]", "a variable of the command; without VALUE, as the gateway has it")
+    add_repeatable(verb, "--header", "NAME:VALUE", "for every request to the URL")
     verb.add_argument("--cwd", metavar="FOLDER", help="where the command is started")
     _add_options(verb)
     targets.add_words_argument(
@@ -67,8 +59,7 @@ def _add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--config", type=Path, metavar="FILE", help="the gateway's file (default: what delta-mcp gateway takes)"
     )
-    verb.add_argument("--yes", action="store_true", help="write without asking")
-    verb.add_argument("--dry-run", action="store_true", help="show the change and write nothing")
+    add_change_options(verb)
 
 
 def run(args: argparse.Namespace, verb: argparse.ArgumentParser) -> None:
@@ -88,7 +79,8 @@ def run(args: argparse.Namespace, verb: argparse.ArgumentParser) -> None:
     if before is not None:
         _check_name(name, read_gateway_file(path))
     with file_faults(path):
-        after = add_server(path, before or b"", name, entry)
+        content = before or b""
+        after = put_member(path, content, [servers_key(path, content)], name, {**entry})
     _print_hints(entry)
     if _write(path, before, after, args):
         if belongs_to_project(path, Machine.detect()):
@@ -104,7 +96,8 @@ def run_remove(args: argparse.Namespace) -> None:
     if before is None:
         raise ConfigurationError(f"There is no file {path}.")
     found = read_gateway_file(path)
-    own = members_at(editor_for(path).parse(decode(before)), [servers_key(path, before)])
+    keys = [servers_key(path, before)]
+    own = members_at(editor_for(path).parse(decode(before)), keys)
     included = [one for file in found.paths[1:] for one in files.read_servers(file, at_least=0)]
     elsewhere = next((one for one in included if one.name == args.name), None)
     names = [*(one.name for one in found.config.upstreams), *(one.name for one in found.skipped)]
@@ -120,7 +113,7 @@ def run_remove(args: argparse.Namespace) -> None:
         print_line(f"{args.name} is in {elsewhere.path}, and stays there, switched off for this gateway.")
     elif args.name in own:
         with file_faults(path):
-            after = remove_server(path, before, args.name)
+            after = remove_member(path, before, keys, args.name)
     else:
         raise ConfigurationError(f"{args.name} is there because two files have a server of one name; rename it there.")
     if _write(path, before, after, args):
@@ -223,8 +216,7 @@ def _check_name(name: str, found: GatewayFile) -> None:
 def _write(path: Path, before: bytes | None, after: bytes, args: argparse.Namespace) -> bool:
     """Shows the change, asks, and writes it; returns whether it was written."""
     print_change(path, before, after)
-    if args.dry_run or not confirm("Write this?", args.yes):
-        print_line("Nothing was written.")
+    if not agrees_to_write(args):
         return False
     write_host_file(path, after, expected=before)
     print_line(f"Written: {name_file(path)}")

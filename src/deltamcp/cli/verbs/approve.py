@@ -9,7 +9,7 @@ from deltamcp.cli.terminal.output import print_changed_line, print_line, suggest
 from deltamcp.dashboard.reviews import NOUNS, decide_seen, find_imitations, seen_text
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.definition_diff import UnreadableDiffError, diff_lines, name_text
+from deltamcp.gateway.trust.definition import UnreadableDiffError, diff_lines, name_text
 from deltamcp.gateway.trust.review import ENTRY, ApprovalRecord, entry_name, kind_of, name_at, variance_hint
 
 _LISTED = "delta-mcp approve alone lists what waits"

@@ -14,6 +14,7 @@ import msgspec
 
 from deltamcp.cli.terminal import output, targets
 from deltamcp.cli.terminal.arguments import parse_object
+from deltamcp.cli.terminal.command_parser import add_repeatable, whole_number
 from deltamcp.cli.terminal.output import ProgressBar, waiting_label
 from deltamcp.client.options import COMMAND_LINE, ClientOptions
 from deltamcp.costs.audit import (
@@ -25,14 +26,15 @@ from deltamcp.costs.audit import (
     audit,
     configured_gateway,
     gateway_sentence,
+    measure,
+    measurement_table,
     uncounted_sentences,
     unique_servers,
 )
 from deltamcp.costs.cost import Cost
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, is_gateway_file, read_gateway_file, review_servers
-from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.entry_approvals import EntryApprovals
+from deltamcp.gateway.trust.approvals import Approvals, EntryApprovals
 from deltamcp.hosts import files
 from deltamcp.hosts.files import ConfiguredServer
 from deltamcp.hosts.host_entry import gateway_words, starts_gateway
@@ -55,7 +57,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         "every host's files here unless given",
     )
     verb.add_argument("--project", action="store_true", help="start what this folder's own files tell of, too")
-    verb.add_argument("--only", action="append", metavar="NAME", help="a server to ask; repeatable")
+    add_repeatable(verb, "--only", "NAME", "a server to ask")
     verb.add_argument(
         "--timeout",
         type=float,
@@ -97,9 +99,9 @@ def run(args: argparse.Namespace) -> None:
     ask = functools.partial(_ask_server, seconds=args.timeout)
     report = asyncio.run(_audit_with_progress(servers, gateways, ask, args))
     if args.html:
-        from deltamcp.cli.terminal import audit_page, written_page
+        from deltamcp.cli.terminal import report_pages
 
-        written_page.write(args.html, audit_page.render_page(report))
+        report_pages.write(args.html, report_pages.audit_page(report))
     if args.json:
         output.print_json(msgspec.to_builtins(report))
     else:
@@ -162,26 +164,25 @@ def _gateway_words(config: str | None) -> Sequence[str]:
     return ("--openapi", config) if targets.is_api_document(config) else (config,)
 
 
-def _check_names(servers: Sequence[ConfiguredServer], only: Sequence[str] | None) -> None:
+def _check_names(servers: Sequence[ConfiguredServer], only: Sequence[str]) -> None:
     """
     Raises:
         ConfigurationError: no server has such a name.
     """
     names = {server.name for server in servers}
-    for name in only or ():
+    for name in only:
         if name not in names:
             known = ", ".join(sorted(name for name in names if name)) or "none"
             raise ConfigurationError(f"No server is called {name!r}; there are {known}.")
 
 
-def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None) -> list[ConfiguredServer]:
+def _select_servers(servers: list[ConfiguredServer], only: Sequence[str]) -> list[ConfiguredServer]:
     return [server for server in servers if not only or server.name in only]
 
 
 async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
     from deltamcp.cli.verbs import login  # imported late, as what follows, so that other verbs start faster
-    from deltamcp.client.client import DeltaClient
-    from deltamcp.client.gateway_client import GatewayClient
+    from deltamcp.client.client import DeltaClient, GatewayClient
     from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
     from deltamcp.gateway.api_server import ApiServer, is_api, name_api
     from deltamcp.gateway.connections import cache_folder
@@ -292,28 +293,20 @@ def set_up_bench(verb: argparse.ArgumentParser) -> None:
     targets.set_up_verb(verb, "delta-mcp bench [OPTIONS] TARGET...", "TARGET", run_bench)
     verb.add_argument("--tool", metavar="NAME", help="the tool to call; one that only reads unless given")
     verb.add_argument("--arguments", default="{}", metavar="JSON", help="what to call it with")
-    verb.add_argument("--rounds", type=_parse_rounds, default=20, metavar="N", help="times each is asked (default 20)")
-
-
-def _parse_rounds(text: str) -> int:
-    if not 1 <= int(text) <= 1000:
-        raise argparse.ArgumentTypeError("1 to 1000, please")
-    return int(text)
+    verb.add_argument(
+        "--rounds", type=whole_number("rounds", 1_000), default=20, metavar="N", help="times each is asked (default 20)"
+    )
 
 
 def run_bench(args: argparse.Namespace, words: list[str]) -> None:
-    from deltamcp.costs import target
-
     arguments = parse_object(args.arguments)
     connect = functools.partial(targets.make_client, args, words)
     label = f"Measuring {targets.name_target(words)}"
     with ProgressBar(label) as progress_bar:
         report: dict[str, Any] = asyncio.run(
-            target.run(
-                connect, args.tool, arguments, args.rounds, lambda step: progress_bar.set_label(f"{label}: {step}")
-            )
+            measure(connect, args.tool, arguments, args.rounds, lambda step: progress_bar.set_label(f"{label}: {step}"))
         )
     if args.json:
         output.print_json(report)
     else:
-        output.print_text(target.table(report))
+        output.print_text(measurement_table(report))

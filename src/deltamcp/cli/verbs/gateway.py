@@ -19,7 +19,7 @@ from deltamcp.cli.serving import gateway_dashboard, monitoring_options
 from deltamcp.cli.serving.gateway_dashboard import DashboardOptions
 from deltamcp.cli.serving.serve_command import add_serving_options, parse_tokens, serve
 from deltamcp.cli.terminal import targets
-from deltamcp.cli.terminal.command_parser import CommandParser
+from deltamcp.cli.terminal.command_parser import CommandParser, add_repeatable
 from deltamcp.cli.terminal.output import suggest
 from deltamcp.client.target import is_python_file, served_command
 from deltamcp.errors import ConfigurationError
@@ -36,14 +36,12 @@ from deltamcp.gateway.config import (
     read_gateway_server,
 )
 from deltamcp.gateway.item_names import name_address, name_command
-from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.entry_approvals import EntryApprovals, approval_hint, log_line
+from deltamcp.gateway.trust.approvals import Approvals, EntryApprovals, approval_hint, log_line
 from deltamcp.hosts import files
 from deltamcp.hosts.files import VariableExpander
 from deltamcp.hosts.hosts import Machine, installed_folder
 from deltamcp.results.policy import ResultPolicy, merge_policies
-from deltamcp.runtime.missing_file import missing_file_error
-from deltamcp.runtime.own_files import user_folder
+from deltamcp.runtime.files import missing_file_error, user_folder
 from deltamcp.runtime.process import collection_paused
 from deltamcp.server import DeltaServer
 
@@ -181,7 +179,7 @@ class GatewaySource(Struct, frozen=True):
         with collection_paused():
             from deltamcp.gateway.gateway import Gateway
             from deltamcp.gateway.ledger import Ledger
-            from deltamcp.gateway.ledger_file import LedgerFile
+            from deltamcp.gateway.ledger_figures import LedgerFile
             from deltamcp.gateway.live_configuration import LiveConfiguration
 
         live = LiveConfiguration(self)
@@ -219,16 +217,15 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--base-url", metavar="URL", help="with --openapi: where the API is, if not where its document says"
     )
-    verb.add_argument(
+    add_repeatable(
+        verb,
         "--header",
-        action="append",
-        default=[],
-        metavar="NAME:VALUE",
-        help="with --openapi: a header of every request, such as 'Authorization: Bearer ${TOKEN}'; repeatable",
+        "NAME:VALUE",
+        "with --openapi: a header of every request, such as 'Authorization: Bearer ${TOKEN}'",
     )
     verb.add_argument("--max-tokens", type=parse_tokens, metavar="N", help="of a result (default 20,000)")
     verb.add_argument("--raw", action="store_true", help="pass results on as they are, of any size")
-    verb.add_argument("--only", action="append", default=[], metavar="NAME", help="a server to offer; repeatable")
+    add_repeatable(verb, "--only", "NAME", "a server to offer")
     verb.add_argument("--read-only", action="store_true", help="offer only tools that say they are read-only")
     verb.add_argument("--savings", action="store_true", help="say in the _meta of every result what it saved")
     verb.add_argument("--no-ledger", action="store_true", help="do not count what delta-mcp stats shows")

@@ -7,35 +7,34 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deltamcp.cli.serving.server_target import FILE_SUFFIXES, check_target, split_target
+from deltamcp.cli.terminal.command_parser import add_repeatable
 from deltamcp.cli.terminal.elicitation import agrees
-from deltamcp.cli.terminal.file_change import confirm, file_faults, name_file, print_change
+from deltamcp.cli.terminal.file_change import add_change_options, agrees_to_write, file_faults, name_file, print_change
 from deltamcp.cli.terminal.output import print_line, suggest
 from deltamcp.errors import ConfigurationError
+from deltamcp.hosts.gateway_file import gateway_path, read_file, servers_path
 from deltamcp.hosts.host_entry import find_program_for
 from deltamcp.hosts.hosts import HOST_FILES, HostFile, Machine, host_id, installed_folder, is_project_file
 from deltamcp.hosts.install_plan import InstallPlan, InstallPlanner, ServerChoice, host_files
 from deltamcp.hosts.installation import (
     Installation,
     InstallationStore,
-    MovedServers,
-    Undone,
-    digest_of,
-    undo,
-    write_host_file,
-)
-from deltamcp.hosts.installed_gateway import gateway_path, read_file, servers_path
-from deltamcp.hosts.installed_server import (
     InstalledServer,
     InstalledServerStore,
+    MovedServers,
+    Undone,
     choose_host_file,
+    digest_of,
     find_keys,
     make_own_entry,
     name_server,
-    remove_entry,
+    remove_member,
+    undo,
     write_entry,
+    write_host_file,
 )
 from deltamcp.hosts.movable_servers import PermissionRule
-from deltamcp.runtime.own_files import replace_own_file
+from deltamcp.runtime.files import replace_own_file
 
 HOST_IDS = tuple(dict.fromkeys(host_id(host_file.host) for host_file in HOST_FILES))
 
@@ -48,14 +47,13 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     )
     add_options(verb, "FILE", "a server of your own: FILE.py, FILE.py:NAME or an operations.json")
     verb.add_argument("--name", help="with FILE: what the host calls it (that of the file)")
-    verb.add_argument(
+    add_repeatable(
+        verb,
         "--env",
-        action="append",
-        default=[],
-        metavar="NAME[=VALUE]",
-        help="with FILE: a variable that the server gets, with the value that it has here unless given; repeatable",
+        "NAME[=VALUE]",
+        "with FILE: a variable that the server gets, with the value that it has here unless given",
     )
-    verb.add_argument("--only", action="append", default=[], metavar="NAME", help="a server to move; repeatable")
+    add_repeatable(verb, "--only", "NAME", "a server to move")
     verb.add_argument("--except", action="append", default=[], dest="without", metavar="NAME", help="one that stays")
     verb.add_argument(
         "--process-per-conversation",
@@ -77,8 +75,7 @@ def add_options(verb: argparse.ArgumentParser, metavar: str, help_text: str) -> 
     verb.add_argument(
         "--project", action="store_true", help="in the file of this folder's project, instead of your own file"
     )
-    verb.add_argument("--yes", action="store_true", help="write without asking")
-    verb.add_argument("--dry-run", action="store_true", help="show the change and write nothing")
+    add_change_options(verb)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -109,15 +106,11 @@ def run(args: argparse.Namespace) -> None:
     if not changed:
         print_line("Nothing to change: all servers that can move are behind the gateway.")
         return
-    if args.dry_run:
-        print_line("Nothing was written.")
-    elif confirm("Write this?", args.yes):
+    if agrees_to_write(args):
         for plan in changed:
             _apply(plan, store)
         _print_end(args, changed)
         _offer_check(args, changed)
-    else:
-        print_line("Nothing was written.")
 
 
 def _offer_check(args: argparse.Namespace, plans: Sequence[InstallPlan]) -> None:
@@ -308,8 +301,7 @@ def _install_own(args: argparse.Namespace, machine: Machine) -> None:
         print_line(f"Nothing to change: {host_file.host} has {server.name} as it is.")
         return
     print_change(path, before, after)
-    if args.dry_run or not confirm("Write this?", args.yes):
-        print_line("Nothing was written.")
+    if not agrees_to_write(args):
         return
     try:
         store.save(server)
@@ -352,14 +344,13 @@ def _uninstall_own(args: argparse.Namespace, own: Sequence[InstalledServer]) -> 
     for server in named:
         with file_faults(server.path):
             before = server.path.read_bytes() if server.path.exists() else b""
-            after = remove_entry(server, before) if before else b""
+            after = remove_member(server.path, before, server.keys, server.name) if before else b""
         if after == before:
             print_line(f"{server.path} no longer has {server.name}.")
             InstalledServerStore().delete(server)
             continue
         print_change(server.path, before, after)
-        if args.dry_run or not confirm("Write this?", args.yes):
-            print_line("Nothing was written.")
+        if not agrees_to_write(args):
             continue
         write_host_file(server.path, after, expected=before)
         InstalledServerStore().delete(server)
@@ -416,14 +407,10 @@ def run_uninstall(args: argparse.Namespace) -> None:
         print_change(reversal.installation.path, reversal.content, reversal.undone.content)
         for name in reversal.undone.taken:
             print_line(f"{name} does not come back: the file has another server of this name now.")
-    if args.dry_run:
-        print_line("Nothing was written.")
-    elif confirm("Write this?", args.yes):
+    if agrees_to_write(args):
         for reversal in reversals:
             _apply_reversal(reversal, store)
         print_line(f"Done. Restart {reversals[0].installation.host} now.")
-    else:
-        print_line("Nothing was written.")
 
 
 def _plan_reversal(installation: Installation, original: bytes, store: InstallationStore) -> _Reversal:

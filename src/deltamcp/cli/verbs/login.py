@@ -7,12 +7,11 @@ import shlex
 import sys
 
 from deltamcp.cli.terminal import targets
+from deltamcp.cli.terminal.command_parser import add_repeatable
 from deltamcp.cli.terminal.elicitation import agrees
 from deltamcp.cli.terminal.output import print_json, print_line, print_notice
-from deltamcp.client.oauth.challenge import read_bearer_challenge
-from deltamcp.client.oauth.login_page import LoginPage
-from deltamcp.client.oauth.metadata import covers
-from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
+from deltamcp.client.oauth.metadata import covers, read_bearer_challenge
+from deltamcp.client.oauth.oauth import LoginPage, LoginRequiredError, OAuth
 from deltamcp.client.oauth.server_access import ServerAccess
 from deltamcp.errors import ConfigurationError, UnauthorizedError
 
@@ -29,7 +28,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         "TARGET is a URL, or names an entry with one. The login is kept in the keyring, or a file that only you read.",
     )
     verb.add_argument("--device", action="store_true", help="log in on another device, with a code that is shown here")
-    verb.add_argument("--scope", action="append", default=[], help="ask for this scope, too; repeatable")
+    add_repeatable(verb, "--scope", "SCOPE", "ask for this scope, too")
     verb.add_argument(
         "--client-id",
         metavar="ID",

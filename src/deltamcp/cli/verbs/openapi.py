@@ -1,9 +1,13 @@
-"""`delta-mcp openapi` reports on the document of an HTTP API, or writes an operations file from it."""
+"""`delta-mcp openapi` and `validate` report on documents that operations come from, and on all that is wrong in them.
+
+`openapi` reads the document of an HTTP API, or writes an operations file from it; `validate` reads an operations file.
+"""
 
 import argparse
 import asyncio
 import json
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,14 +18,17 @@ from deltamcp.catalog.disclosure import Disclosure, definition_tokens
 from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.cli.serving.gateway_check import cost_sentence
 from deltamcp.cli.terminal import output, targets
+from deltamcp.cli.terminal.command_parser import add_repeatable
 from deltamcp.client.client import connect
 from deltamcp.costs.cost import Cost, GatewayCost, ServerListing, count_together
 from deltamcp.errors import ConfigurationError
+from deltamcp.limits import Limits
 from deltamcp.server import DeltaServer
 from deltamcp.sources.openapi.api import Api
 from deltamcp.sources.openapi.location import load_document
 from deltamcp.sources.openapi.operations_file import OperationsFileDraft, draft_operations_file
 from deltamcp.sources.openapi.settings import ApiSettings
+from deltamcp.sources.operations_loader import OperationsFile, read_document
 from deltamcp.values import JSON
 
 _MAX_CHARS = 300
@@ -31,12 +38,8 @@ _MAX_CHARS = 300
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("document", metavar="DOCUMENT", help="the file or the address of an OpenAPI document")
     verb.add_argument("--base-url", metavar="URL", help="where the API is, if not where its document says")
-    verb.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        metavar="NAME:VALUE",
-        help="a header of every request, such as 'Authorization: Bearer ${TOKEN}'; repeatable",
+    add_repeatable(
+        verb, "--header", "NAME:VALUE", "a header of every request, such as 'Authorization: Bearer ${TOKEN}'"
     )
     verb.add_argument("--deprecated", action="store_true", help="with deprecated operations")
     verb.add_argument(
@@ -172,3 +175,30 @@ def _write(draft: OperationsFileDraft, path: Path, as_json: bool) -> None:
         output.print_line("What it cannot express, or you have to do:")
     for loss in losses:
         output.print_line(f"- {visible_line(loss)[:_MAX_CHARS]}")
+
+
+# Operations files
+
+
+def set_up_validate(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("file", type=Path, metavar="FILE", help="an operations file")
+    verb.add_argument("--json", action="store_true", help="one JSON object instead of a sentence")
+    verb.set_defaults(run=run_validate)
+
+
+def run_validate(args: argparse.Namespace) -> None:
+    sys.path.insert(0, str(args.file.parent.resolve()))  # for functions the file refers to
+    try:
+        OperationsFile(args.file, None, os.environ, Limits()).load()
+        document = read_document(args.file)
+    except ConfigurationError as error:
+        if not args.json:
+            raise
+        output.print_json({"valid": False, "problem": str(error)})
+        raise SystemExit(2) from None
+    operations, categories = len(document.operations), len(document.categories)
+    if args.json:
+        output.print_json({"valid": True, "operations": operations, "categories": categories})
+        return
+    inside = f"{categories} categor{'y' if categories == 1 else 'ies'}"
+    output.print_line(f"{args.file} is right: {operations} operation{'s' * (operations != 1)} in {inside}.")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from deltamcp.auth.static_tokens import VARIABLE, make_token
+from deltamcp.cli.terminal.command_parser import add_repeatable
 from deltamcp.cli.terminal.output import print_line, print_notice
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.secrets import delete_secret, save_secret
@@ -15,7 +16,7 @@ from deltamcp.runtime.secrets import delete_secret, save_secret
 
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("name", metavar="NAME", help="whom the token is for; the server knows its callers by this name")
-    verb.add_argument("--scope", action="append", default=[], metavar="SCOPE", help="a scope it has; repeatable")
+    add_repeatable(verb, "--scope", "SCOPE", "a scope it has")
     verb.add_argument("--file", type=Path, metavar="FILE", help="the file of tokens to add it to, made if need be")
     verb.set_defaults(run=run)
 

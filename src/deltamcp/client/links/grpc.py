@@ -37,9 +37,9 @@ from deltamcp.limits import Limits
 from deltamcp.transports.grpc.requests import DETAILS_KEY, SERVICE, lite_messages
 from deltamcp.values import JSON, Malformed, Message, Notification, RequestId, Response
 from deltamcp.wire import jsonrpc
+from deltamcp.wire.canonical import format_time
 from deltamcp.wire.codecs import JSON_CODEC
 from deltamcp.wire.protobuf import StructError, read_struct, restore_pointers, write_struct
-from deltamcp.wire.timestamps import format_time
 
 _ANSWER_KEYS = {"inputResponses": "input_responses", "requestState": "request_state"}
 """Where MCP-lite has answers to questions in `_meta`, which is all that a `ToolRequest` has beside the arguments."""

@@ -1,14 +1,10 @@
-"""The Streamable HTTP link: one POST per message, answered with JSON or a stream of events, in both eras.
-
-A server of the handshake era may open a session, and the client may resume a stream that closed early (MCP 2025-11-25,
-"Resumability and Redelivery"). The modern era has neither.
-"""
+"""The links over HTTP: Streamable HTTP of both eras, the deprecated HTTP with SSE of MCP 2024-11-05, MCP-lite."""
 
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
 from deltamcp.catalog.schema.param_headers import HEADER_NAME
@@ -30,12 +26,19 @@ from deltamcp.client.links.link import (
     read_messages,
     too_large_error,
 )
-from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, HttpStatusError, UnauthorizedError
+from deltamcp.errors import (
+    ClientError,
+    ConfigurationError,
+    ConnectionLostError,
+    HttpStatusError,
+    UnauthorizedError,
+    UnreachableError,
+)
 from deltamcp.limits import Limits
-from deltamcp.values import JSON, Message, RequestId
-from deltamcp.values import Response as Answer
-from deltamcp.wire import sse
+from deltamcp.values import JSON, Malformed, Message, Notification, RequestId, Response
+from deltamcp.wire import framing
 from deltamcp.wire.codecs import JSON_CODEC, Codec, codec_for_content_type
+from deltamcp.wire.framing import SseEvent
 
 VERSION_HEADER = "mcp-protocol-version"
 _MAX_IN_FLIGHT = 256
@@ -69,7 +72,11 @@ class _StreamEnd(NamedTuple):
 
 
 class HttpLink:
-    """A link to one URL over Streamable HTTP."""
+    """A link to one URL over Streamable HTTP: one POST per message, answered with JSON or a stream of events.
+
+    A server of the handshake era may open a session, and the client may resume a stream that closed early (MCP
+    2025-11-25, "Resumability and Redelivery"). The modern era has neither.
+    """
 
     carries_headers = True
     pid: int | None = None
@@ -251,12 +258,12 @@ class HttpLink:
             if id_ is None and response.status >= 300:
                 raise self._status_error(response)
         elif unaddressed is not None and response.status not in (401, 403):
-            self._receiver.receive(Answer(id_, error=unaddressed.error))  # it is about the request of this response
+            self._receiver.receive(Response(id_, error=unaddressed.error))  # it is about the request of this response
         elif response.status >= 300:
             text = None if codec is None or response.status in (401, 403) else _error_text(response.body, codec)
             if text is None:
                 raise self._status_error(response)
-            self._receiver.receive(Answer(id_, error={"code": 0, "message": text}))
+            self._receiver.receive(Response(id_, error={"code": 0, "message": text}))
         else:
             self._pool.close_idle()  # responses on these connections may be out of step with requests
             kind = response.headers.get(b"content-type", b"nothing").decode("latin-1").partition(";")[0][:60]
@@ -269,7 +276,7 @@ class HttpLink:
         """Reads the body of the response to a request, or to a message without an id."""
         return read_messages(body, codec, self._limits)
 
-    def read_event(self, event: sse.SseEvent, id_: RequestId | None) -> list[Message | UnaddressedError]:
+    def read_event(self, event: framing.SseEvent, id_: RequestId | None) -> list[Message | UnaddressedError]:
         """Reads an event of the response to a request, or of a stream that belongs to none."""
         return read_messages(event.data, JSON_CODEC, self._limits)
 
@@ -310,7 +317,7 @@ class HttpLink:
     ) -> _StreamEnd:
         """Reads events until the request is answered or the stream closes."""
         last_id, retry_seconds = before or ("", _RETRY_SECONDS)
-        reader = sse.SseReader(self._limits.message_bytes)
+        reader = framing.SseReader(self._limits.message_bytes)
         try:
             async for chunk in stream.chunks():
                 for event in reader.feed(chunk):
@@ -432,9 +439,175 @@ def _check_refusal(messages: Iterable[Message | UnaddressedError], seconds: floa
         RefusedForNowError: one of the messages is an error. No gateway sends it: the server itself refuses.
     """
     for message in messages:
-        if isinstance(message, Answer | UnaddressedError) and message.error is not None:
+        if isinstance(message, Response | UnaddressedError) and message.error is not None:
             raise RefusedForNowError(peer_error(message.error), seconds)
 
 
 def _parse_seconds(text: bytes) -> float:
     return float(text) if text.isdigit() and len(text) < 9 else 0.0
+
+
+# HTTP with SSE
+
+
+_MAX_URL_BYTES = 8192
+"""The longest address to post to; common servers accept no longer ones."""
+
+
+class SseLink:
+    """Reads the server's one stream of events, and posts messages to the one URL that the stream names.
+
+    MCP 2025-11-25, "Backwards Compatibility": a server that refuses a POST may be such a server.
+    """
+
+    carries_headers = False
+    pid: int | None = None
+
+    def __init__(
+        self, label: str, url: str, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits
+    ) -> None:
+        self.codec = JSON_CODEC
+        self.ended: bool = False
+        self._label, self._url, self._limits = label, url, limits
+        self._stream_link = HttpLink(label, url, headers, tokens, limits)
+        self._make_post_link: Callable[[str], HttpLink] = lambda post_url: HttpLink(
+            label, post_url, headers, tokens, limits
+        )
+        self._post_link: HttpLink | None = None
+        self._read_task: asyncio.Task[None] | None = None
+
+    async def open(self, receiver: MessageReceiver) -> None:
+        self._receiver = receiver
+        await self._stream_link.open(receiver)
+        stream = await self._stream_link.open_stream()
+        if stream is None:
+            raise UnreachableError(f"{self._label} offers no stream of events.")
+        endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._read_task = asyncio.create_task(self._read_stream(stream, endpoint))
+        post_url = await endpoint
+        try:
+            post_url = urljoin(self._url, post_url)
+            if origin(post_url) != origin(self._url):
+                raise UnreachableError(f"{self._label} names an address to post to at another origin; that is refused.")
+            self._post_link = self._make_post_link(post_url)
+        except (ValueError, ConfigurationError):
+            raise UnreachableError(f"{self._label} names an invalid address to post to.") from None
+        await self._post_link.open(receiver)
+
+    async def _read_stream(self, stream: HttpConnection, endpoint: "asyncio.Future[str]") -> None:
+        reader = framing.SseReader(self._limits.message_bytes)
+        lost: ClientError = ConnectionLostError(f"{self._label} closed its stream.")
+        try:
+            async for chunk in stream.chunks():
+                for event in reader.feed(chunk):
+                    if event.kind == "endpoint" and not endpoint.done():
+                        endpoint.set_result(event.data[:_MAX_URL_BYTES].decode("utf-8", "replace"))
+                    elif event.kind == "message" and event.data:
+                        for message in read_messages(event.data, JSON_CODEC, self._limits):
+                            self._receiver.receive(message)
+        except ValueError:
+            lost = too_large_error(f"An event of {self._label}", self._limits.message_bytes)
+        except BrokenExchangeError as error:
+            lost = ConnectionLostError(f"{self._label} broke off its stream: {error}.")
+        finally:
+            self.ended = True
+            if not endpoint.done():
+                endpoint.set_exception(UnreachableError(f"{self._label} names no address to post to."))
+            self._receiver.fail_pending(lost)
+
+    async def send(
+        self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS, ends_at: float | None = None
+    ) -> None:
+        if self.ended or self._post_link is None:
+            raise ConnectionLostError(f"{self._label} closed its stream.", maybe_done=False)
+        await self._post_link.post(message)
+
+    async def listen(self, headers: Mapping[str, str], on_open: Callable[[], None]) -> bool:
+        """Returns True: all messages come on the one stream."""
+        on_open()
+        return True
+
+    async def close(self) -> None:
+        self.ended = True
+        if self._read_task is not None:
+            self._read_task.cancel()
+            await asyncio.wait([self._read_task])
+        for link in (self._stream_link, self._post_link):
+            if link is not None:
+                await link.close()
+
+
+# MCP-lite
+
+
+_LIST_PATHS, _CALL_PATHS = ("tools", "listtools"), ("rpc", "calltools")
+"""MCP-lite names two paths for each of its endpoints (4.2 and Appendix A); a server may have one of them."""
+_STREAM_HEADERS = {"accept": "text/event-stream, application/json;q=0.5"}
+"""A server without streams answers with JSON."""
+
+_MAX_HEARTBEAT_BYTES = 16 * 1024
+
+
+class McpLiteLink(HttpLink):
+    """Posts each request to the path for its method below one address, and reads what comes back as JSON-RPC."""
+
+    def __init__(
+        self, label: str, url: str, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits
+    ) -> None:
+        super().__init__(label, url, headers, tokens, limits)
+        self._base = url.rstrip("/")
+        self._paths: dict[tuple[str, str], str] = {}
+        """The path that the server has, of each pair of which it has answered to one."""
+
+    async def send(
+        self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS, ends_at: float | None = None
+    ) -> None:
+        method = message.get("method")
+        if "id" not in message or method is None:
+            return  # MCP-lite has neither notifications of clients nor requests of servers
+        if "progressToken" in message.get("params", {}).get("_meta", {}):
+            headers = {**headers, **_STREAM_HEADERS}
+        pair = _LIST_PATHS if method == "tools/list" else _CALL_PATHS
+        known = self._paths.get(pair)
+        if known is not None or method == "tools/call":
+            await self.send_to(f"{self._base}/{known or pair[0]}", message, headers)
+            return
+        try:
+            await self.send_to(f"{self._base}/{pair[0]}", message, headers)
+            self._paths[pair] = pair[0]
+        except HttpStatusError as error:
+            try:
+                await self.send_to(f"{self._base}/{pair[1]}", message, headers)
+            except HttpStatusError:
+                raise error from None
+            self._paths[pair] = pair[1]
+
+    def read_body(self, body: bytes, codec: Codec, id_: RequestId | None) -> list[Message | UnaddressedError]:
+        """Reads a response; a list of tools is also in the two forms that MCP-lite has besides JSON-RPC."""
+        messages = super().read_body(body, codec, id_)
+        if id_ is None or not all(isinstance(message, Malformed) for message in messages):
+            return messages
+        try:
+            decoded: Any = codec.decode(body)
+        except ValueError:
+            return messages
+        if isinstance(decoded, list):
+            return [Response(id_, {"tools": decoded})]
+        return [Response(id_, decoded)] if isinstance(decoded, dict) and "tools" in decoded else messages
+
+    def read_event(self, event: SseEvent, id_: RequestId | None) -> list[Message | UnaddressedError]:
+        """Reads an event: `done` and `error` are responses.
+
+        A `message` is a part of the result, which `done` has again. A `heartbeat` of our servers may have the progress
+        of the call; what others have in it is ignored.
+        """
+        if event.kind in ("done", "error"):
+            return read_messages(event.data, JSON_CODEC, self._limits)
+        if event.kind != "heartbeat" or len(event.data) > _MAX_HEARTBEAT_BYTES:
+            return []
+        try:
+            progress: Any = JSON_CODEC.decode(event.data)
+        except ValueError:
+            return []
+        is_progress = isinstance(progress, dict) and "progress" in progress and id_ is not None
+        return [Notification("notifications/progress", {**progress, "progressToken": id_})] if is_progress else []

@@ -9,26 +9,32 @@ from msgspec.structs import replace
 
 from deltamcp.client.links.http1 import origin
 from deltamcp.client.links.link import UserNeededError
-from deltamcp.client.oauth.challenge import BearerChallenge, add_offline_access, read_bearer_challenge, select_scopes
-from deltamcp.client.oauth.grants import listen_for_redirect, log_in_by_device, make_code_request, make_state, read_code
+from deltamcp.client.oauth.grants import (
+    TokenRefusedError,
+    authenticate_client,
+    find_token_endpoint,
+    identify_client,
+    listen_for_redirect,
+    log_in_by_device,
+    make_code_request,
+    make_state,
+    read_code,
+    request_tokens,
+)
 from deltamcp.client.oauth.json_http import JsonHttp
-from deltamcp.client.oauth.login_page import LoginPage, can_open_browser, find_warnings
 from deltamcp.client.oauth.metadata import (
+    BearerChallenge,
     IssuerDocument,
     ResourceDocument,
+    add_offline_access,
     covers,
     find_issuer,
     find_resource,
     is_server,
+    read_bearer_challenge,
+    select_scopes,
 )
-from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
-from deltamcp.client.oauth.registration import OwnIdentity, identify_client
-from deltamcp.client.oauth.token_request import (
-    TokenRefusedError,
-    authenticate_client,
-    find_token_endpoint,
-    request_tokens,
-)
+from deltamcp.client.oauth.oauth import LoginPage, LoginRequiredError, OAuth, can_open_browser, find_warnings
 from deltamcp.client.oauth.token_storage import (
     ClientIdentity,
     IssuedTokens,
@@ -382,10 +388,7 @@ class ServerAccess:
         oauth = self._oauth
         if oauth.client_id is not None and oauth.issuer is None:
             self._record.check_binding(oauth.client_id, authority.issuer.issuer)
-        own = OwnIdentity(
-            oauth.client_id, oauth.client_secret, oauth.client_key, oauth.client_metadata_url, oauth.client_name
-        )
-        return await identify_client(self._http, own, authority.issuer, stored, redirect_uri, scopes)
+        return await identify_client(self._http, oauth, authority.issuer, stored, redirect_uri, scopes)
 
     async def _save_login(
         self,

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from deltamcp.errors import ConfigurationError, UnauthorizedError
-from deltamcp.runtime.own_files import open_lock_file, read_own_file, replace_own_file, try_lock, user_folder
+from deltamcp.runtime.files import open_lock_file, read_own_file, replace_own_file, try_lock, user_folder
 from deltamcp.runtime.secrets import ask_keyring
 
 _IN_KEYRING = b"keyring"

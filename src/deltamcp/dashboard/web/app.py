@@ -1,27 +1,41 @@
 """The pages as an ASGI application: who may ask for one, which answer of a gateway it needs, and what it may change.
 
 Every request passes the same steps: the host, the origin, the cookie; a change also the form token and the right to it.
+A cookie is given for a code that was printed at a terminal, once: the other users of a machine reach its loopback
+addresses, too, so that a port alone lets in anybody.
 """
 
 import asyncio
+import contextlib
+import hashlib
 import hmac
 import json
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
+import uvicorn
+from msgspec import Struct
+
 from deltamcp.dashboard.api import ASKS, AskedGateway
-from deltamcp.dashboard.web import calls_page, home_page, model_pages, review_pages, server_pages
-from deltamcp.dashboard.web.layout import Look
-from deltamcp.dashboard.web.logins import Logins, PageSession
-from deltamcp.dashboard.web.static_files import STATIC_TYPES, read_static
+from deltamcp.dashboard.web import calls_page, home_page, model_pages, server_pages
+from deltamcp.dashboard.web.layout import STATIC_TYPES, Look, read_static
 from deltamcp.errors import DeltaError, UnreachableError, UsageError
+from deltamcp.limits import Limits
+from deltamcp.runtime.log import WARNING_FILTER
+from deltamcp.runtime.quota import Quota
+from deltamcp.transports.admission import TrustedProxies
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Receive, Scope, Send
-from deltamcp.wire import sse
+from deltamcp.transports.http.protocol import bounded_protocol
+from deltamcp.transports.sockets import TlsFiles
+from deltamcp.wire import framing
 
 logger: logging.Logger = logging.getLogger("deltamcp.http")
 
@@ -45,6 +59,83 @@ _HEADERS = (
 )
 _NOT_STORED = (b"cache-control", b"no-store")
 _HTML = (b"content-type", b"text/html; charset=utf-8")
+_CODE_BYTES, _COOKIE_BYTES = 18, 32
+_IDLE_SECONDS = 12 * 3600.0
+_MAX_SESSIONS = 32
+_MAX_SEEN = 1_000
+_CONNECTIONS = 200
+_END_SECONDS = 2
+
+
+# Who may see the pages
+
+
+class PageSession(Struct):
+    """One browser that is logged in."""
+
+    csrf: str
+    """What every form of its pages has, and no page of another origin knows."""
+    used_at: float
+    shows_content: bool = False
+    """Whether its user wants to see arguments and results of calls."""
+    seen: dict[str, None] = {}
+    """The differences that its user has opened, by what stands for them; the last is the newest."""
+
+    def note_seen(self, text: str) -> None:
+        self.seen[text] = None
+        if len(self.seen) > _MAX_SEEN:
+            del self.seen[next(iter(self.seen))]
+
+
+class Logins:
+    """The code that lets in the next browser, and the browsers that are in."""
+
+    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """`tell` gets every new code, to show it to the user and to nobody else; a code is used once."""
+        self._tell = tell
+        self._clock = clock
+        self._code = ""
+        self._sessions: dict[bytes, PageSession] = {}
+        """By digests of cookies, so that none can be read from memory, or found by timing."""
+
+    def make_code(self) -> None:
+        """Makes a code in place of the last, and tells it."""
+        self._code = secrets.token_urlsafe(_CODE_BYTES)
+        self._tell(self._code)
+
+    def is_code(self, code: str) -> bool:
+        """Returns whether a code is the one that lets in the next browser."""
+        return bool(self._code) and hmac.compare_digest(code.encode(errors="replace"), self._code.encode())
+
+    def log_in(self, code: str) -> str | None:
+        """Uses a code; returns the cookie for it, or None if it is not the last one."""
+        if not self.is_code(code):
+            return None
+        self.make_code()
+        cookie = secrets.token_urlsafe(_COOKIE_BYTES)
+        self._sessions[_digest(cookie)] = PageSession(secrets.token_urlsafe(24), self._clock())
+        if len(self._sessions) > _MAX_SESSIONS:
+            del self._sessions[min(self._sessions, key=lambda key: self._sessions[key].used_at)]
+        return cookie
+
+    def find(self, cookie: str | None) -> PageSession | None:
+        """Returns the session of a cookie."""
+        key = b"" if cookie is None else _digest(cookie)
+        session = self._sessions.get(key)
+        if session is None:
+            return None
+        if self._clock() - session.used_at > _IDLE_SECONDS:
+            del self._sessions[key]
+            return None
+        session.used_at = self._clock()
+        return session
+
+
+def _digest(cookie: str) -> bytes:
+    return hashlib.sha256(cookie.encode(errors="replace")).digest()
+
+
+# The application
 
 
 class Answered(NamedTuple):
@@ -242,7 +333,7 @@ class DashboardApp:
         gone = asyncio.ensure_future(asgi.wait_for_disconnect(receive))
         ending = asyncio.ensure_future(self._ending.wait())
         try:
-            await asgi.send_event(send, sse.KEEP_ALIVE)
+            await asgi.send_event(send, framing.KEEP_ALIVE)
             while True:
                 arguments = {"seq": seq, "state": state, "calls": False}
                 changes = asyncio.ensure_future(request.gateway.ask("changes", arguments))
@@ -268,11 +359,11 @@ class DashboardApp:
 
 def _events(found: Any, seq: int, state: str) -> bytes:
     """Returns the events of what has changed; the page then asks for it."""
-    events = [sse.KEEP_ALIVE]
+    events = [framing.KEEP_ALIVE]
     if found["state"] != state:
-        events.append(sse.encode_named_event("state", b"{}"))
+        events.append(framing.encode_named_event("state", b"{}"))
     if found["seq"] > seq:
-        events.append(sse.encode_named_event("calls", b"{}"))
+        events.append(framing.encode_named_event("calls", b"{}"))
     return b"".join(events)
 
 
@@ -343,7 +434,7 @@ async def _show_calls(request: BrowserRequest) -> Answered:
 async def _show_review(request: BrowserRequest) -> Answered:
     words = {"approved": "Approved. The model sees it within seconds.", "rejected": "Rejected; it stays out."}
     said = words.get(request.query.get("done", ""), "")
-    return _page(review_pages.review_page(request.look, await request.gateway.ask("reviews"), said))
+    return _page(server_pages.review_page(request.look, await request.gateway.ask("reviews"), said))
 
 
 async def _show_diff(request: BrowserRequest) -> Answered:
@@ -351,7 +442,7 @@ async def _show_diff(request: BrowserRequest) -> Answered:
     shown = await request.gateway.ask("diff", place)
     if shown["seen"]:
         request.session.note_seen(shown["seen"])
-    return _page(review_pages.diff_page(request.look, shown))
+    return _page(server_pages.diff_page(request.look, shown))
 
 
 _PAGES: Mapping[str, Callable[[BrowserRequest], Awaitable[Answered]]] = MappingProxyType(
@@ -499,3 +590,45 @@ async def _read_form(receive: Receive, most: int) -> dict[str, str]:
 
 def _parse_count(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
+
+
+# Served beside a gateway
+
+
+class _PageServer(uvicorn.Server):
+    """uvicorn's server, which leaves signals to the program that it is in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def pages_served(
+    app: DashboardApp, sockets: Sequence[socket.socket], tls: TlsFiles | None = None
+) -> AsyncIterator[None]:
+    """Serves pages at sockets that are bound already, inside the block."""
+    logging.getLogger("uvicorn.error").addFilter(WARNING_FILTER)
+    limits = Limits()
+    config = uvicorn.Config(
+        app,
+        http=bounded_protocol(limits, Quota(_CONNECTIONS, limits.account_share), TrustedProxies(())),
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        proxy_headers=False,
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        ssl_certfile=None if tls is None else tls.cert,
+        ssl_keyfile=None if tls is None else tls.key,
+        timeout_graceful_shutdown=_END_SECONDS,
+    )
+    server = _PageServer(config)
+    serving = asyncio.create_task(server.serve([*sockets]))
+    try:
+        yield
+    finally:
+        app.close()
+        server.should_exit = True
+        await asyncio.wait([serving])

@@ -7,11 +7,13 @@ from urllib.parse import urlencode
 
 from deltamcp.dashboard.call_records import DONE
 from deltamcp.dashboard.web.layout import (
+    Html,
     Look,
     button,
     cell,
     document,
     duration,
+    element,
     empty,
     form,
     lines,
@@ -21,7 +23,6 @@ from deltamcp.dashboard.web.layout import (
     table,
     time_of,
 )
-from deltamcp.dashboard.web.markup import Html, element
 
 PAGE_CALLS = 100
 

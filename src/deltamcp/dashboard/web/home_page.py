@@ -6,19 +6,22 @@ from typing import Any
 from urllib.parse import urlencode
 
 from deltamcp.dashboard.web.layout import (
+    Child,
+    Html,
     Look,
     button,
     cell,
     count_text,
     document,
     duration,
+    element,
     empty,
+    figure_tiles,
     lines,
     notice,
     number,
     table,
 )
-from deltamcp.dashboard.web.markup import Child, Html, element
 
 _WORDS = {1: "broken", 2: "waiting", 3: "costly"}
 
@@ -197,11 +200,7 @@ def token_figures(totals: Any, pays: Any) -> Html:
         turns = pays["turns"]
         value = "no turn" if turns is None else f"turn {turns:,}"
         tiles.append(("Pays from", value, _pays_text(pays), "behind" if turns is not None else "now"))
-    shown = (
-        element("div", element("dt", name), element("dd", value), element("dd", element("small", note)), class_=kind)
-        for name, value, note, kind in tiles
-    )
-    return element("dl", *shown, class_="figures")
+    return figure_tiles(tiles)
 
 
 def _pays_text(pays: Any) -> str:

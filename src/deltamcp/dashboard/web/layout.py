@@ -1,11 +1,73 @@
-"""What all pages have: the head, the navigation, and how figures, times and lines of servers are written. Pure."""
+"""What all pages have: HTML as values, the head and the navigation, figures and times, the files that pages load.
+
+Texts are escaped, so that no text of a server can become markup. Hidden characters, such as those of ANSI and those
+that reorder text, are written as escapes that a reader sees.
+"""
 
 import datetime
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import html
+import importlib.resources
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias, Union
 
-from deltamcp.dashboard.web.markup import Child, Html, element, join
+from deltamcp.catalog.text.clean_text import visible
 from deltamcp.values import JSON
+
+
+class Html(str):
+    """A text that is HTML already."""
+
+    __slots__ = ()
+
+
+Child: TypeAlias = Union[str, int, float, Html, Iterable["Child"], None]  # noqa: UP007 - it names itself
+"""What an element may contain; a plain text is escaped, and None is nothing."""
+_VOID = frozenset({"br", "hr", "input", "link", "meta", "wbr"})
+
+
+def escape(text: str) -> Html:
+    """Returns a text as HTML, which shows what of it would be hidden."""
+    return Html(html.escape(visible(text)))
+
+
+def element(name: str, /, *children: Child, **attributes: str | int | bool | None) -> Html:
+    """Returns an element. An underscore at the end of an attribute's name is left out, others are hyphens.
+
+    An attribute that is True has no value, and one that is False or None is not there.
+    """
+    parts = [f"<{name}"]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        written = key.rstrip("_").replace("_", "-")
+        parts.append(f" {written}" if value is True else f' {written}="{html.escape(visible(str(value)))}"')
+    parts.append(">")
+    if name not in _VOID:
+        parts += _children(children)
+        parts.append(f"</{name}>")
+    return Html("".join(parts))
+
+
+def join(*children: Child) -> Html:
+    """Returns children without an element around them."""
+    return Html("".join(_children(children)))
+
+
+def _children(children: Iterable[Child]) -> Iterator[str]:
+    for child in children:
+        if child is None:
+            continue
+        if isinstance(child, Html):
+            yield child
+        elif isinstance(child, str):
+            yield escape(child)
+        elif isinstance(child, int | float):
+            yield str(child)
+        else:
+            yield from _children(child)
+
 
 TABS = (
     ("home", "Home"),
@@ -161,6 +223,15 @@ def cell(*children: Child, label: str, is_number: bool = False) -> Html:
     return element("td", *children, data_label=label, class_="number" if is_number else None)
 
 
+def figure_tiles(tiles: Iterable[tuple[str, str, str, str]]) -> Html:
+    """Returns large figures beside each other; each has a name, the figure, a note and a kind: `now` or `behind`."""
+    shown = (
+        element("div", element("dt", name), element("dd", value), element("dd", element("small", note)), class_=kind)
+        for name, value, note, kind in tiles
+    )
+    return element("dl", *shown, class_="figures")
+
+
 def empty(text: str) -> Html:
     """Returns what stands in place of a list that is empty."""
     return element("p", text, class_="empty")
@@ -172,6 +243,22 @@ def notice(text: str, kind: str = "good") -> Html:
 
 def written_json(value: JSON) -> str:
     """Returns a value as a person reads it."""
-    import json
-
     return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+STATIC_TYPES: Mapping[str, bytes] = MappingProxyType(
+    {
+        "look.css": b"text/css; charset=utf-8",
+        "dashboard.css": b"text/css; charset=utf-8",
+        "dashboard.js": b"text/javascript; charset=utf-8",
+        "uplot.esm.js": b"text/javascript; charset=utf-8",
+        "uplot.min.css": b"text/css; charset=utf-8",
+        "icon.svg": b"image/svg+xml",
+    }
+)
+"""What each file is, by its name. The styles in `look.css` are also those of the pages that commands write."""
+
+
+def read_static(name: str) -> bytes:
+    """Returns a file; there is one for each name in `STATIC_TYPES`."""
+    return importlib.resources.files("deltamcp.dashboard.web").joinpath("static", name).read_bytes()

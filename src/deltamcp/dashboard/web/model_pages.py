@@ -5,11 +5,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 from deltamcp.dashboard.web.layout import (
+    Child,
+    Html,
     Look,
     cell,
     document,
+    element,
     empty,
     form,
+    join,
     lines,
     milliseconds,
     notice,
@@ -17,7 +21,6 @@ from deltamcp.dashboard.web.layout import (
     table,
     written_json,
 )
-from deltamcp.dashboard.web.markup import Child, Html, element, join
 
 PAGE_TOOLS = 100
 _HOW = {"word": "has the word", "spelling": "has a word spelled like", "meaning": "has a word that means"}

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.approvals import Approvals, load
-from deltamcp.gateway.trust.definition_hash import Variance, definition_form, definition_hash
+from deltamcp.gateway.trust.definition import Variance, definition_form, definition_hash
 from deltamcp.gateway.trust.review import (
     KINDS,
     ApprovalRecord,
@@ -34,7 +34,7 @@ from deltamcp.gateway.trust.review import (
 from deltamcp.runtime.seal import Seal
 from deltamcp.stores.store import SharedStore
 from deltamcp.upstreams.listing import UpstreamListing
-from deltamcp.upstreams.sealed_logins import KEEP_SECONDS
+from deltamcp.upstreams.login_upstream import KEEP_SECONDS
 from deltamcp.values import JSON, Principal
 
 logger: logging.Logger = logging.getLogger("deltamcp")

@@ -12,7 +12,7 @@ from deltamcp.errors import ConfigurationError, DeltaError, UpstreamError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.listing_cache import StoredReview
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.definition_hash import pointer
+from deltamcp.gateway.trust.definition import pointer
 from deltamcp.gateway.trust.imitation import Comparison, compare_tools, similar_upstreams
 from deltamcp.gateway.trust.review import INSTRUCTIONS, Review, Verdict
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamOffer

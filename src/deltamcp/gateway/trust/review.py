@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from deltamcp.catalog.text.clean_text import json_text, visible_line
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.trust.definition_hash import (
+from deltamcp.gateway.trust.definition import (
     Variance,
     definition_form,
     definition_hash,

@@ -6,12 +6,12 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
-from deltamcp.catalog.operations_file.document import Method
+from deltamcp.catalog.operations_file import Method
 from deltamcp.catalog.text.prose import SUMMARY_CHARS
 from deltamcp.errors import ConfigurationError
 from deltamcp.sources.openapi.api import Api, ApiOperation
-from deltamcp.sources.openapi.arguments import BodyPlan
 from deltamcp.sources.openapi.parameters import Style
+from deltamcp.sources.openapi.request import BodyPlan
 from deltamcp.sources.openapi.security import SecurityScheme
 from deltamcp.values import JSON
 

@@ -52,14 +52,13 @@ class GrpcAdmission:
         pairs = context.invocation_metadata() or ()
         headers = [(key.encode(), _bytes(value)) for key, value in pairs if key != CALL_KEY]
         by_name = dict(headers)
-        added = self._admission.begin(by_name)
-        if added:
-            context.set_trailing_metadata([(key.decode(), value.decode()) for key, value in added])
         peer = self._take_call(context)
         if peer is None:
             return GONE
         described = {"type": "grpc", "client": (peer, 0), "headers": headers}
-        scope, address, caller = self._admission.locate(described, by_name)
+        added, scope, (address, caller) = self._admission.begin(described, by_name)
+        if added:
+            context.set_trailing_metadata([(key.decode(), value.decode()) for key, value in added])
         await self._admission.turns.take(address)
         request = GrpcRequest(scope, by_name, address, caller)
         refused = await self._admission.check_rate(request) or await self._admission.identify(request)

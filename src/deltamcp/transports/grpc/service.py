@@ -19,7 +19,7 @@ from deltamcp.dialects.mcp_lite import LiteOptions, Stamp
 from deltamcp.dialects.mcp_lite_bodies import LiteResponse
 from deltamcp.errors import Fault, ToolError
 from deltamcp.limits import Limits
-from deltamcp.runtime.quota import Quota
+from deltamcp.runtime.quota import SHUTTING_DOWN, TOO_MANY_CALLS, UNREAD, UNREAD_PARTS, Quota
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.grpc.admission import GrpcAdmission, GrpcRequest, TakeCall
 from deltamcp.transports.grpc.requests import DETAILS_KEY, PROMPTS_SERVICE, SERVICE, GrpcRequests, ReceivedMessage
@@ -35,7 +35,6 @@ from deltamcp.transports.grpc.responses import (
 )
 from deltamcp.transports.http.mcp_lite import make_stamp
 from deltamcp.transports.options import GrpcOptions, read_settings
-from deltamcp.transports.quota import SHUTTING_DOWN, TOO_MANY_CALLS, UNREAD, UNREAD_PARTS
 from deltamcp.values import (
     JSON,
     Answer,

@@ -1,27 +1,96 @@
-"""Streamable HTTP as an ASGI application: finds what is at a request's path, and whether its sender may have it.
+"""Streamable HTTP as ASGI applications: `HttpApp` finds what is at a path, and whether the sender may have it.
 
-At an endpoint, `McpEndpoint` or `McpLiteEndpoint` serves the request. `OpenPages` has the other pages, which need no
+`ServerApp` is what it has in common with the application of Delta-MCP 0.2, which is loaded where it is asked for. At
+an endpoint, `McpEndpoint` or `McpLiteEndpoint` serves the request. `OpenPages` has the other pages, which need no
 credentials.
 """
 
+import abc
 import functools
+import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Unpack
 
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
+from deltamcp.runtime.quota import HttpQuotas
+from deltamcp.transports.admission import Admission, TrustedProxies
 from deltamcp.transports.http import asgi, origins
 from deltamcp.transports.http.asgi import Header, Receive, Scope, Send
-from deltamcp.transports.http.compat import DeltaMcpApp
-from deltamcp.transports.http.endpoint import McpEndpoint
-from deltamcp.transports.http.exchange import Exchange, HttpAnswer, refusal, repeated_names
+from deltamcp.transports.http.endpoint import McpEndpoint, SessionRequests
+from deltamcp.transports.http.exchange import BodyReader, Exchange, HttpAnswer, refusal, repeated_names
 from deltamcp.transports.http.mcp_lite import McpLiteEndpoint
 from deltamcp.transports.http.origins import LOOPBACK, AllowedNames
-from deltamcp.transports.http.pages import OpenPage
-from deltamcp.transports.http.server_app import ServerApp
-from deltamcp.transports.http.session_requests import SessionRequests
+from deltamcp.transports.http.pages import HealthPages, OpenPage, OpenPages
+from deltamcp.transports.http.reply import CallsInFlight
+from deltamcp.transports.metrics import find_metrics
 from deltamcp.transports.options import HttpOptions, read_settings
+from deltamcp.transports.sessions.shared import make_directory
 from deltamcp.values import Failure
+
+
+class ServerApp(abc.ABC):
+    """Serves HTTP requests, for any ASGI server or mounted in another application."""
+
+    def __init__(self, engine: Engine, path: str, options: HttpOptions) -> None:
+        self._engine = engine
+        self.path: str = path.rstrip("/")
+        """The path of the MCP endpoint."""
+        auth = options.get("auth")
+        proxies, request_ids = options.get("trusted_proxies", ()), options.get("request_ids", False)
+        self._admission = Admission(engine, auth, proxies, request_ids)
+        self.proxies: TrustedProxies | None = self._admission.proxies
+        self._quotas = HttpQuotas(engine.limits)
+        self._calls = CallsInFlight(engine)
+        self._bodies = BodyReader(engine.limits)
+        self._sessions = make_directory(engine, self._quotas, options.get("sessions", True))
+        self._health = HealthPages(engine)
+        self.pages: OpenPages = OpenPages(self._health, auth, options.get("routes", ()))
+        """The pages beside the MCP endpoint."""
+        for page_path, make_page in engine.pages.items():
+            self.pages.add(page_path, make_page(auth))
+        self._metrics = find_metrics(options.get("metrics", False))
+        if self._metrics is not None:
+            self._metrics.attach(engine, self._quotas, self._sessions.__len__, self.pages)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await serve_lifespan(self._engine, receive, send)
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, send if self._metrics is None else self._metrics.watch(scope, send))
+
+    @abc.abstractmethod
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the response to a request."""
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths that the application serves, without those of Starlette routes."""
+        return [self.path or "/", *self.pages.paths]
+
+    def drain(self) -> None:
+        """Ends the streams that do not end by themselves; calls in flight go on."""
+        self._health.draining = self._calls.draining = True
+        self._engine.lifespan.drain(self._engine.limits.drain_seconds)
+
+
+logger: logging.Logger = logging.getLogger("deltamcp.http")
+
+
+async def serve_lifespan(engine: Engine, receive: Receive, send: Send) -> None:
+    """Answers the ASGI server's messages of startup and shutdown."""
+    await receive()
+    try:
+        async with engine.lifespan.running():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            engine.lifespan.drain(engine.limits.drain_seconds)
+    except Exception as error:
+        logger.error("the server could not start or stop", exc_info=error)
+        await send({"type": "lifespan.startup.failed", "message": type(error).__name__})
+        return
+    await send({"type": "lifespan.shutdown.complete"})
+
 
 Step = Callable[[Exchange], Awaitable[Failure | None]]
 """One thing that a request must pass before it is served."""
@@ -64,10 +133,9 @@ class HttpApp(ServerApp):
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         place = self._find_place(scope)
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        added = self._admission.begin(headers)
+        added, scope, (address, caller) = self._admission.begin(scope, headers)
         if added:
             send = asgi.adding_headers(send, added)
-        scope, address, caller = self._admission.locate(scope, headers)
         if not self._admission.turns.take_free():
             await self._admission.turns.take(address)
         if not self._engine.lifespan.started and (place.names is not None or place.steps):
@@ -141,4 +209,8 @@ class HttpApp(ServerApp):
 
 def make_app(engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> ServerApp:
     """Returns the application that the options ask for: that of MCP or, with `compat`, that of Delta-MCP 0.2."""
-    return DeltaMcpApp(engine, path, **options) if options.get("compat") else HttpApp(engine, path, **options)
+    if not options.get("compat"):
+        return HttpApp(engine, path, **options)
+    from deltamcp.transports.http.compat import DeltaMcpApp
+
+    return DeltaMcpApp(engine, path, **options)

@@ -21,10 +21,10 @@ from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import FAULTS, ConfigurationError, Fault
 from deltamcp.transports.http import asgi
+from deltamcp.transports.http.app import ServerApp
 from deltamcp.transports.http.asgi import Header, Receive, Scope, Send
-from deltamcp.transports.http.exchange import ONLY_JSON, Exchange, HttpAnswer, repeated_names
+from deltamcp.transports.http.exchange import Exchange, HttpAnswer, repeated_names
 from deltamcp.transports.http.reply import HttpReply, serve
-from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.options import HttpOptions
 from deltamcp.transports.sessions.session import HandshakeSession
 from deltamcp.values import (
@@ -134,8 +134,8 @@ class DeltaMcpApp(ServerApp):
 
     async def _admit(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        response.headers += self._admission.begin(headers)
-        scope, address, caller = self._admission.locate(scope, headers)
+        added, scope, (address, caller) = self._admission.begin(scope, headers)
+        response.headers += added
         await self._admission.turns.take(address)
         page, method = self.pages.find(asgi.path_within(scope), scope), scope["method"]
         if page is not None and page.is_probe and method == "GET":
@@ -160,7 +160,7 @@ class DeltaMcpApp(ServerApp):
         )
         refused = await self._admission.check_rate(exchange)
         if refused is not None:
-            await exchange.respond(_refusal(refused))
+            await exchange.answer(_refusal(refused))
             return
         if page is not None and page.for_any_host and method == "GET":
             await page.app(scope, receive, response.send)
@@ -186,7 +186,7 @@ class DeltaMcpApp(ServerApp):
         token = None if b"authorization" in exchange.repeated else exchange.headers.get(b"authorization")
         refused = await self._admission.identify_by(token, exchange)
         if refused is not None:
-            await exchange.respond(_refusal(refused))
+            await exchange.answer(_refusal(refused))
             return
         try:
             await self._post(exchange)
@@ -207,7 +207,7 @@ class DeltaMcpApp(ServerApp):
         message = await self._bodies.read(exchange, codec)
         match message:
             case Failure():
-                await exchange.respond(_refusal(message))
+                await exchange.answer(_refusal(message))
             case Request() | Notification():
                 complaint = _version_complaint(headers.get(b"mcp-protocol-version"), message.method)
                 if complaint is not None:
@@ -231,18 +231,18 @@ class DeltaMcpApp(ServerApp):
         dialect = self._engine.dialects.find_session(request)
         agreement = dialect.agree(request.params, LINE_ENCODINGS)
         if isinstance(agreement, Failure):
-            await exchange.respond(HttpAnswer(200, dialect.write(request, agreement, _STANDARD.version)))
+            await exchange.answer(HttpAnswer(200, dialect.write(request, agreement, _STANDARD.version)))
             return
         opened = await self._sessions.open(dialect, agreement, exchange.caller.principal, exchange.caller.account)
         if isinstance(opened, Failure):
-            await exchange.respond(_refusal(opened))
+            await exchange.answer(_refusal(opened))
             return
         session_id = (b"mcp-session-id", opened.id.encode())
         if isinstance(message, Notification):
             await asgi.respond(exchange.send, 202, b"", (session_id,))
             return
         body = dialect.introduce(request, self._about(exchange.caller.principal), agreement, LINE_ENCODINGS)
-        await exchange.respond(HttpAnswer(200, body, (session_id,)))
+        await exchange.answer(HttpAnswer(200, body, (session_id,)))
 
     def _about(self, principal: Principal) -> About:
         """Returns what the server says of itself: it has no stream, so it tells of no changes and sends no log.
@@ -258,7 +258,7 @@ class DeltaMcpApp(ServerApp):
     async def _answer(self, request: Request, exchange: Exchange) -> None:
         found = await self._sessions.find(exchange)
         if isinstance(found, Failure) and found.fault is Fault.OVERLOADED:  # the store does not say which session it is
-            await exchange.respond(_refusal(found))
+            await exchange.answer(_refusal(found))
             return
         if isinstance(found, Failure):
             session, account = (
@@ -267,18 +267,16 @@ class DeltaMcpApp(ServerApp):
             )
         else:
             session, account = found.session, found.account
-        reply = HttpReply(exchange, ONLY_JSON, self._engine.limits, account)
-        await serve(reply, self._perform(request, session, reply, account), functools.partial(_write, request, session))
+        reply = HttpReply(exchange, self._engine.limits, account)
+        await serve(reply, self._perform(request, session, reply), functools.partial(_write, request, session))
 
-    async def _perform(
-        self, request: Request, session: HandshakeSession, reply: HttpReply, account: str
-    ) -> Outcome | None:
+    async def _perform(self, request: Request, session: HandshakeSession, reply: HttpReply) -> Outcome | None:
         """Returns the outcome of a request; None if its client has disconnected."""
         understood = session.read(request)
         if not isinstance(understood, Failure) and isinstance(understood[1], (SetLevel, Watch, Listen)):
             return Failure(Fault.UNKNOWN_METHOD, "This server sends no messages besides responses.")
         async with asyncio.timeout(self._engine.limits.handler_seconds) as deadline:
-            outcome = await self._calls.perform(understood, reply, request.id, account)
+            outcome = await self._calls.perform(understood, reply, request.id)
         return Failure(Fault.TIMEOUT, "The request took too long.") if deadline.expired() else outcome
 
 

@@ -12,12 +12,11 @@ from msgspec import Struct, field
 
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.limits import Limits
-from deltamcp.runtime.quota import Quota
+from deltamcp.runtime.quota import HttpQuotas, Quota
 from deltamcp.runtime.threads import Threads
 from deltamcp.transports.admission import Arrival
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Header, HeaderList
-from deltamcp.transports.quota import HttpQuotas
 from deltamcp.values import JSON, Failure, Malformed, Message, Outcome, RequestId
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
@@ -136,25 +135,29 @@ class Exchange(Arrival, gc=False):
         self.response_headers += headers
         self.send = asgi.adding_headers(self.send, headers)
 
-    async def respond(self, response: HttpAnswer) -> None:
-        """Sends a response, and counts the failure that it reports."""
+    def respond(self, response: HttpAnswer) -> Awaitable[None] | None:
+        """Sends a response, and counts the failure that it reports; returns what to await, unless all of it is sent."""
         body, headers = response.body, response.headers
         if response.failure is not None:
             headers = self._report(response.failure, headers)
         is_plain = body and not headers and self.codec is JSON_CODEC
         whole = self.scope.get(asgi.WHOLE_RESPONSE) if is_plain else None
         if whole is None:
-            await self._send(response.status, body, headers)
-            return
-        sending = whole(response.status, body, self.response_headers)
+            return self._send(response.status, body, headers)
+        sending: Awaitable[None] | None = whole(response.status, body, self.response_headers)
+        return sending
+
+    async def answer(self, response: HttpAnswer) -> None:
+        """Sends a response to its end."""
+        sending = self.respond(response)
         if sending is not None:
             await sending
 
-    async def respond_batch(self, bodies: list[bytes]) -> None:
+    async def answer_batch(self, bodies: list[bytes]) -> None:
         """Sends the responses to the messages of a batch as one body."""
         self.release_body()
         if bodies:
-            await self.respond(HttpAnswer(200, b"[%b]" % b",".join(bodies)))
+            await self.answer(HttpAnswer(200, b"[%b]" % b",".join(bodies)))
         else:
             await asgi.respond_accepted(self.send)
 
@@ -314,11 +317,6 @@ class BodyReader:
 
 def read_accept(header: bytes) -> AcceptedTypes | None:
     """Parses an `Accept` header; returns None if it has no type that the server can send."""
-    return _accepted_types(header) if len(header) <= _MAX_CACHED_BYTES else _accepted_types.__wrapped__(header)
-
-
-@functools.lru_cache(maxsize=256)
-def _accepted_types(header: bytes) -> AcceptedTypes | None:
     types = [part.partition(b";")[0].strip().lower() for part in header.split(b",")]
     events = next((place for place, type_ in enumerate(types) if type_ in (b"text/event-stream", b"text/*")), None)
     json = next((place for place, type_ in enumerate(types) if type_ in _ACCEPTED_BODY_TYPES), None)
@@ -333,9 +331,8 @@ def _accepted_types(header: bytes) -> AcceptedTypes | None:
 def choose_codecs(exchange: Exchange) -> Codec | Failure:
     """Returns the codec of a request's body, and sets what the client accepts and the codec of the response."""
     headers = exchange.headers
-    accepts = read_accept(headers.get(b"accept", b"*/*"))
-    content_type = headers.get(b"content-type", b"")
-    codec = JSON_CODEC if content_type == b"application/json" else _codec_of(content_type[:_MAX_CACHED_BYTES])
+    sent, accept = headers.get(b"content-type", b"")[:_MAX_CACHED_BYTES], headers.get(b"accept", b"*/*")
+    codec, accepts = (_read_types if len(accept) <= _MAX_CACHED_BYTES else _read_types.__wrapped__)(sent, accept)
     if codec is None or b"content-encoding" in headers:
         return Failure(Fault.WRONG_MEDIA_TYPE, "Send application/json or application/cbor, not compressed.")
     if accepts is None:
@@ -345,10 +342,14 @@ def choose_codecs(exchange: Exchange) -> Codec | Failure:
 
 
 @functools.lru_cache(maxsize=256)
-def _codec_of(content_type: bytes) -> Codec | None:
-    """Returns the codec of a media type; None for other types, which the original Delta-MCP server reads as JSON."""
-    type_ = content_type.partition(b";")[0].strip().lower()
-    return codecs.codec_for_content_type(content_type.decode("latin-1").lower()) if type_ in _BODY_TYPES else None
+def _read_types(content_type: bytes, accept: bytes) -> tuple[Codec | None, AcceptedTypes | None]:
+    """Returns the codec of a body, and the response types; None for types that this server does not take.
+
+    The original Delta-MCP server reads other bodies as JSON.
+    """
+    is_taken = content_type.partition(b";")[0].strip().lower() in _BODY_TYPES
+    codec = codecs.codec_for_content_type(content_type.decode("latin-1").lower()) if is_taken else None
+    return codec, read_accept(accept)
 
 
 def _too_large(limits: Limits) -> Failure:

@@ -26,12 +26,12 @@ from deltamcp.dialects.mcp_lite import McpLite, Stamp
 from deltamcp.dialects.mcp_lite_bodies import FAILURE, PROMISE, LiteResponse
 from deltamcp.errors import Fault, ToolError
 from deltamcp.limits import Limits
+from deltamcp.runtime.quota import TOO_MANY_CALLS, UNREAD_PARTS
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import HeaderList, Headers
-from deltamcp.transports.http.exchange import ONLY_JSON, BodyReader, Exchange, HttpAnswer
+from deltamcp.transports.http.exchange import BodyReader, Exchange, HttpAnswer
 from deltamcp.transports.http.reply import CallsInFlight, HttpReply, WatchedChannel, respond, serve
 from deltamcp.transports.options import McpLiteSettings
-from deltamcp.transports.quota import TOO_MANY_CALLS, UNREAD_PARTS
 from deltamcp.values import (
     JSON,
     Answer,
@@ -48,8 +48,8 @@ from deltamcp.values import (
     Response,
     Terms,
 )
-from deltamcp.wire import jsonrpc, sse
-from deltamcp.wire.timestamps import format_time
+from deltamcp.wire import framing, jsonrpc
+from deltamcp.wire.canonical import format_time
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 
@@ -163,7 +163,7 @@ class LiteStream(WatchedChannel):
             kind = "error"
             if self.exchange.metrics is not None:
                 self.exchange.metrics.count_refusal(response.failure)
-        await self._end(sse.encode_named_event(kind, response.body))
+        await self._end(framing.encode_named_event(kind, response.body))
 
     async def abandon(self) -> None:
         await self._end(b"")
@@ -238,7 +238,7 @@ class LiteStream(WatchedChannel):
     async def _send(self, kind: str, data: bytes) -> None:
         async with self._sending:
             if self._is_open:
-                await asgi.send_event(self._asgi_send, sse.encode_named_event(kind, data))
+                await asgi.send_event(self._asgi_send, framing.encode_named_event(kind, data))
                 self._sent_at = asyncio.get_running_loop().time()
 
 
@@ -447,9 +447,7 @@ class McpLiteEndpoint:
         self._streams.add(stream)
         try:
             await stream.open()
-            performing = self._calls.perform(
-                wait_to_end(understood, request), stream, request.id, exchange.caller.account
-            )
+            performing = self._calls.perform(wait_to_end(understood, request), stream, request.id)
             await serve(stream, performing, functools.partial(write_last_event, self._lite, request, started))
         finally:
             self._streams.discard(stream)
@@ -458,8 +456,8 @@ class McpLiteEndpoint:
     def _perform(
         self, request: Request, asked: tuple[Terms, EngineAsk] | Failure, exchange: Exchange
     ) -> tuple[HttpReply, Awaitable[Outcome | None]]:
-        reply = HttpReply(exchange, ONLY_JSON, self._engine.limits)
-        return reply, self._calls.perform(asked, reply, request.id, exchange.caller.account)
+        reply = HttpReply(exchange, self._engine.limits)
+        return reply, self._calls.perform(asked, reply, request.id)
 
     def _write(self, request: Request, started: float, headers: HeaderList, outcome: Outcome) -> HttpAnswer:
         body, response = write_response(self._lite, request, outcome, started)
@@ -495,7 +493,7 @@ class McpLiteEndpoint:
                 bodies.append(response.body)
             elif not isinstance(message, Notification):
                 bodies.append(self._lite.refuse(*why_refused(message)))
-        await exchange.respond_batch(bodies)
+        await exchange.answer_batch(bodies)
 
     # Parameters alone
 

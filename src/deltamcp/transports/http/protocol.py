@@ -11,8 +11,8 @@ from uvicorn.protocols.utils import get_remote_addr
 
 from deltamcp.limits import Limits
 from deltamcp.runtime.quota import Quota
-from deltamcp.transports.http.asgi import PIECE_BYTES, WHOLE_BODY, WHOLE_RESPONSE, HeaderList, client_address
-from deltamcp.transports.trusted_proxies import TrustedProxies
+from deltamcp.transports.admission import TrustedProxies
+from deltamcp.transports.http.asgi import PIECE_BYTES, WHOLE_BODY, WHOLE_RESPONSE, Header, HeaderList, client_address
 
 
 def _refusal(status: bytes) -> bytes:
@@ -100,6 +100,21 @@ class _LastResponse:
         self.is_closing = transport.is_closing
 
 
+class _Trailers:
+    """Takes the fields after a body in place of the headers, and keeps none of them (RFC 9110, 6.5.1).
+
+    uvicorn would add them to the headers, by which a proxy says who its client is.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def append(self, field: Header) -> None:
+        self.count += 1
+        if self.count > _MAX_TRAILERS:
+            raise ValueError("too many fields after the body")  # which ends the parser's loop
+
+
 def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies | None) -> type[HttpToolsProtocol]:
     """Returns uvicorn's HTTP protocol with limits on a client's connections, time, bytes and pipelined requests.
 
@@ -125,8 +140,6 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
         """When the last response was complete, by the loop's clock."""
         body_bytes = 0
         """The bytes of the last request's body so far."""
-        trailers = 0
-        """The fields after that body so far."""
         waiting = b""
         """What is parsed when fewer requests wait."""
         running: RequestResponseCycle | None = None
@@ -143,6 +156,7 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
                 transport.close()
                 return
             self.address = address
+            self.trailers = _Trailers()
             super().connection_made(transport)
             # So that writing is paused while anything is unsent; with 0 asyncio's TLS would pause an empty buffer.
             transport.set_write_buffer_limits(high=1, low=0)
@@ -199,7 +213,7 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
         def body_left(self) -> int:
             if self.cycle is None or self.cycle.scope is not self.scope:
                 return 0
-            declared = next((value for name, value in self.headers if name == b"content-length"), b"0")
+            declared = next((value for name, value in self.scope["headers"] if name == b"content-length"), b"0")
             return int(declared) - self.body_bytes
 
         def wait(self, data: bytes) -> None:
@@ -240,12 +254,6 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
                 self.set_timer(in_head)
 
         def on_header(self, name: bytes, value: bytes) -> None:
-            if "method" in self.scope:  # uvicorn adds it at the head's end
-                # RFC 9110, 6.5.1. uvicorn would add it to the headers, by which a proxy says who its client is.
-                self.trailers += 1
-                if self.trailers > _MAX_TRAILERS:
-                    raise ValueError("too many fields after the body")  # which ends the parser's loop
-                return
             # As uvicorn has it; a call of its method for each header would take 2 µs a request.
             name = name.lower()
             if name == b"expect" and value.lower() == b"100-continue":
@@ -262,8 +270,9 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
                 self.beside_bytes = 0
             if len(self.pipeline) >= _MAX_TINY_PIPELINED:
                 raise ValueError("too many pipelined requests")  # which ends the parser's loop
-            self.body_bytes = self.trailers = 0
+            self.body_bytes = self.trailers.count = 0
             super().on_headers_complete()
+            self.headers = self.trailers  # type: ignore[assignment]
             cycle = self.cycle
             if self.is_ending:
                 cycle.keep_alive = False

@@ -8,19 +8,15 @@ from typing import Any
 
 from deltamcp.calls.engine import Engine
 from deltamcp.context import Channel, ProgressReport
-from deltamcp.dialects import versions
-from deltamcp.errors import Fault, InputDeclinedError
+from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import run_with_hook
-from deltamcp.runtime.quota import Quota
+from deltamcp.runtime.quota import SHUTTING_DOWN, TOO_MANY_CALLS, UNREAD
 from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import PIECE_BYTES
-from deltamcp.transports.http.exchange import AcceptedTypes, Exchange, HttpAnswer, Write
-from deltamcp.transports.quota import SHUTTING_DOWN, TOO_MANY_CALLS, UNREAD
-from deltamcp.transports.sessions.session import HandshakeSession
-from deltamcp.transports.sessions.streams import SessionStreams, StoredStream
-from deltamcp.values import JSON, Ask, Failure, Listen, Outcome, RequestId, SetLevel, Terms, Watch
-from deltamcp.wire import sse
+from deltamcp.transports.http.exchange import Exchange, HttpAnswer, Write
+from deltamcp.values import Ask, Failure, Listen, Outcome, RequestId, SetLevel, Terms, Watch
+from deltamcp.wire import framing
 
 RETRY_MS = 100
 """How soon a client should reconnect after the server closed its stream."""
@@ -29,42 +25,45 @@ RETRY_MS = 100
 class WatchedChannel(Channel, abc.ABC):
     """The channel of a call over HTTP, which sends its response too. A call that waits ends if its client disconnects.
 
-    It is a `WaitHook`: it watches the client from when the call first waits until its outcome is there, because the
-    result of a function may wait for longer than the function took.
+    It is a `WaitHook`: from when the call first waits until its outcome is there, it counts for its account and the
+    client is watched, because the result of a function may wait for longer than the function took. A call that never
+    waits is alone while it runs.
     """
 
     withdraw: Callable[[], Awaitable[None]] | None = None
-    """Tells the engine that the client does not get what came of the call; only where later replies would refer to it.
-    """
+    """Tells the engine that the client does not get what came of the call, to which later replies might refer."""
     departed: bool = False
     """Whether the call was cancelled because the client disconnected."""
     _task: asyncio.Task[Any] | None = None
     _watcher: asyncio.Task[None] | None = None
 
-    def __init__(self, exchange: Exchange, limits: Limits, fairness_key: Hashable = None) -> None:
-        """Calls take turns by the account, unless there is another `fairness_key`."""
+    def __init__(self, exchange: Exchange, limits: Limits, account: str = "", fairness_key: Hashable = None) -> None:
+        """The call counts for the caller's account, unless there is another; calls take turns by `fairness_key`."""
         self.exchange = exchange
-        self.fairness_key: Hashable = fairness_key or exchange.caller.account
+        self.account: str = account or exchange.caller.account
+        self.fairness_key: Hashable = fairness_key or self.account
         self.headers: dict[bytes, bytes] = exchange.headers
         self._limits = limits
 
     @abc.abstractmethod
-    def finish(self, response: HttpAnswer) -> Awaitable[None]:
-        """Sends the response. Await what it returns."""
+    def finish(self, response: HttpAnswer) -> Awaitable[None] | None:
+        """Sends the response; returns what to await, unless all of it is sent."""
 
     @abc.abstractmethod
     async def abandon(self) -> None:
         """Ends an event stream that has begun, without a response."""
 
     def on_wait(self) -> None:
+        self.exchange.quotas.calls.take(self.account)  # there was room when the call began, and nobody came since
         self._task = asyncio.current_task()
         self._watcher = asyncio.get_running_loop().create_task(self._watch_client())
 
     def on_end(self) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
-            # The task refers to this channel: without a reference back, no cycle is left to the garbage collector.
-            self._watcher = self._task = None
+        assert self._watcher is not None, "the call has waited"
+        self.exchange.quotas.calls.give_back(self.account)
+        self._watcher.cancel()
+        # The task refers to this channel: without a reference back, no cycle is left to the garbage collector.
+        self._watcher = self._task = None
 
     async def _watch_client(self) -> None:
         await asgi.wait_for_disconnect(self.exchange.receive)
@@ -81,32 +80,13 @@ class WatchedChannel(Channel, abc.ABC):
 class HttpReply(WatchedChannel):
     """Sends the response to one POST as one body, or as an event stream if a message precedes the response.
 
-    In a session the server stores the events, so that the client can reconnect. While the call waits, the reply sends
-    keep-alive comments.
+    While the call waits, the reply sends keep-alive comments.
     """
 
-    _stream: StoredStream | None = None
     _started = False
     _detached = False
+    """Whether the call goes on without its stream, because the client will reconnect."""
     _keep_alive_task: asyncio.Task[None] | None = None
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        accepts: AcceptedTypes,
-        limits: Limits,
-        fairness_key: Hashable = None,
-        session: HandshakeSession | None = None,
-        streams: SessionStreams | None = None,
-        request: RequestId | None = None,
-    ) -> None:
-        """`request` is the id of the request that the reply answers."""
-        super().__init__(exchange, limits, fairness_key)
-        self._send = exchange.send
-        self._accepts = accepts
-        self._session = session
-        self._streams = streams
-        self._request = request
 
     # While the call waits
 
@@ -115,16 +95,11 @@ class HttpReply(WatchedChannel):
         self._timer = asyncio.get_running_loop().call_later(self._limits.ping_seconds, self._start_keep_alive)
 
     def on_end(self) -> None:
-        if self._watcher is not None:
-            self._timer.cancel()
-            if self._keep_alive_task is not None:
-                self._keep_alive_task.cancel()
-                self._keep_alive_task = None
         super().on_end()
-
-    @property
-    def outlives_client(self) -> bool:
-        return self._stream is not None
+        self._timer.cancel()
+        if self._keep_alive_task is not None:
+            self._keep_alive_task.cancel()
+            self._keep_alive_task = None
 
     def _start_keep_alive(self) -> None:
         loop = asyncio.get_running_loop()
@@ -133,42 +108,21 @@ class HttpReply(WatchedChannel):
 
     async def _send_comment(self) -> None:
         """Sends a comment, so that no proxy closes the connection during a long call. It starts the stream."""
-        if self._accepts.events and not self._detached:
+        if self.exchange.accepts.events and not self._detached:
             await self._start()
-            await asgi.send_event(self._send, sse.KEEP_ALIVE)
+            await asgi.send_event(self.exchange.send, framing.KEEP_ALIVE)
 
     # Messages
 
     async def notify(self, message: bytes) -> None:
-        if self._accepts.events:
+        if self.exchange.accepts.events:
             await self._send_message(message)
 
     async def report(self, progress: ProgressReport) -> None:
         await self.notify(progress.notification())
 
-    async def request(self, method: str, params: dict[str, JSON]) -> JSON:
-        assert self._session is not None, "only the handshake era asks by request"
-        if self._streams is None:
-            raise InputDeclinedError("This server keeps no sessions, so it cannot ask its clients anything.")
-        if not self._accepts.events:
-            raise InputDeclinedError("The client does not accept event streams, so it cannot be asked.")
-        message, future, id_ = self._session.open_request(method, params)
-        await self._send_message(message)
-        try:
-            return await self._session.await_response(id_, future, self._limits.input_seconds)
-        except (asyncio.CancelledError, InputDeclinedError):
-            await self._send_message(self._session.withdraw_request(id_))
-            raise
-
-    async def detach(self) -> None:
-        if self._streams is None or not self._accepts.events or self._detached or not self._is_primed():
-            return
-        await self._start()
-        self._detached = True
-        await asgi.end_events(self._send)
-
-    def finish(self, response: HttpAnswer) -> Awaitable[None]:
-        if self._started or (self._accepts.prefers_events and response.status == 200):
+    def finish(self, response: HttpAnswer) -> Awaitable[None] | None:
+        if self._started or (self.exchange.accepts.prefers_events and response.status == 200):
             return self._send_last(response)
         return self.exchange.respond(response)
 
@@ -177,52 +131,45 @@ class HttpReply(WatchedChannel):
         await self.abandon()
 
     async def abandon(self) -> None:
-        if self._stream is not None:
-            self._stream.end()
         if self._started and not self._detached:
-            await asgi.end_events(self._send)
-
-    def _is_primed(self) -> bool:
-        return self._session is not None and self._session.agreement.version >= versions.PRIMING_SINCE
+            await asgi.end_events(self.exchange.send)
 
     async def _start(self) -> None:
-        if self._started:
-            return
-        self._started = True
-        if self._streams is not None:
-            self._stream = self._streams.open()
-            if self._stream.copy is not None and self._request is not None:
-                await self._stream.copy.begin(self._request)
-        await asgi.start_events(self._send)
-        if self._stream is not None and self._is_primed():
-            await asgi.send_event(self._send, sse.encode_priming_event(self._stream.event_id(0), RETRY_MS))
+        if not self._started:
+            self._started = True
+            await self._open_stream()
+
+    async def _open_stream(self) -> None:
+        await asgi.start_events(self.exchange.send)
 
     async def _send_message(self, message: bytes, instead: bytes | None = None) -> None:
         await self._start()
-        event = sse.encode_event(message) if self._stream is None else self._stream.append(message, instead)
+        event = self._make_event(message, instead)
         if not self._detached:
-            await asgi.send_event(self._send, event)
+            await asgi.send_event(self.exchange.send, event)
+
+    def _make_event(self, message: bytes, instead: bytes | None) -> bytes:
+        """Returns the event of a message; `instead` is for a client that reconnects, if the message is too large."""
+        return framing.encode_event(message)
 
 
 class CallsInFlight:
     """Passes calls to the engine, a limited number at once of each account, and answers those that are cancelled."""
 
-    def __init__(self, engine: Engine, quota: Quota) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._quota = quota
         self.draining = False
 
     async def perform(
-        self, understood: tuple[Terms, Ask] | Failure, reply: WatchedChannel, id_: RequestId, account: str
+        self, understood: tuple[Terms, Ask] | Failure, reply: WatchedChannel, id_: RequestId
     ) -> Outcome | None:
         """Returns what comes of a request as its protocol understood it; None if the client has disconnected."""
         if isinstance(understood, Failure):
             return understood
-        if not self._quota.take(account):
+        if not reply.exchange.quotas.calls.has_room(reply.account):
             return TOO_MANY_CALLS
         terms, ask = understood
-        if terms.caller.is_remembered:
-            reply.withdraw = functools.partial(self._engine.withdraw_reply, terms.caller, id_)
+        reply.withdraw = functools.partial(self._engine.withdraw_reply, terms.caller, id_)
         assert not isinstance(ask, (Listen, SetLevel, Watch)), "a transport serves these itself"
         try:
             return await run_with_hook(self._engine.perform(ask, terms, reply, id_), reply)
@@ -235,8 +182,6 @@ class CallsInFlight:
             if self.draining:
                 return SHUTTING_DOWN
             return Failure(Fault.CANCELLED, "The request was cancelled.")
-        finally:
-            self._quota.give_back(account)
 
 
 async def serve(reply: WatchedChannel, performing: Awaitable[Outcome | None], write: Write) -> None:
@@ -253,7 +198,9 @@ async def serve(reply: WatchedChannel, performing: Awaitable[Outcome | None], wr
             await reply.withdraw()
     if exchange.held:
         exchange.release_body()
-    await reply.finish(answer)
+    sending = reply.finish(answer)
+    if sending is not None:
+        await sending
 
 
 async def respond(exchange: Exchange, performing: Awaitable[Outcome | None], write: Write) -> HttpAnswer | None:

@@ -20,10 +20,9 @@ from deltamcp.catalog.text.clean_text import visible_line
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.log import WARNING_FILTER
 from deltamcp.runtime.quota import Quota
-from deltamcp.transports.http.app import make_app
+from deltamcp.transports.http.app import ServerApp, make_app
 from deltamcp.transports.http.origins import LOOPBACK
 from deltamcp.transports.http.protocol import bounded_protocol
-from deltamcp.transports.http.server_app import ServerApp
 from deltamcp.transports.options import HttpOptions, HttpServerOptions
 from deltamcp.transports.sockets import allowed_connections, bind_sockets, check_files, listen_error
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from deltamcp.calls.capabilities import Capabilities
+from deltamcp.calls.engine import Engine
+from deltamcp.calls.lists import Capabilities
 from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.dialects.registry import Dialects
 from deltamcp.errors import Fault
@@ -27,17 +28,26 @@ from deltamcp.replicas import (
     raise_if_cancelled,
 )
 from deltamcp.runtime.change_hub import ChangeHub, Position
+from deltamcp.runtime.quota import HttpQuotas
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.http.exchange import Exchange
-from deltamcp.transports.quota import HttpQuotas
-from deltamcp.transports.sessions.directory import SESSION_HEADER, SessionDirectory, is_primed
-from deltamcp.transports.sessions.live import SESSION_REQUIRED, SESSION_UNKNOWN, HttpSession, HttpSessions
+from deltamcp.transports.sessions.directory import (
+    SESSION_HEADER,
+    SESSION_REQUIRED,
+    SESSION_UNKNOWN,
+    HttpSession,
+    HttpSessions,
+    NoSessions,
+    SessionDirectory,
+    is_primed,
+)
 from deltamcp.transports.sessions.records import SessionRecord, SessionRecords, StreamCopies
 from deltamcp.transports.sessions.session import MAX_WATCHED, TOO_MANY_WATCHED, cancel_request
 from deltamcp.transports.sessions.shared_streams import ChangeStream, RelayedStream, is_change_event, read_position
 from deltamcp.transports.sessions.streams import FollowedStream, read_event_id
 from deltamcp.values import (
     Answer,
+    Caller,
     Done,
     Failure,
     Kind,
@@ -377,3 +387,22 @@ def _unavailable(error: StoreError) -> Failure:
     return Failure(
         Fault.OVERLOADED, "Sessions cannot be reached now; try again in a few seconds.", retry_seconds=_RETRY_SECONDS
     )
+
+
+def make_directory(engine: Engine, quotas: HttpQuotas, keep_sessions: bool = True) -> SessionDirectory:
+    """Returns the sessions of a server: its own, those that it shares with its replicas, or none."""
+    replica = engine.replica
+    if replica is None or not keep_sessions:
+        live = HttpSessions(engine.limits, quotas, engine.hub, engine.identify)
+        if keep_sessions:
+            return SessionDirectory(live, engine.hub)
+        return NoSessions(live, engine.hub, engine.limits, quotas, engine.dialects)
+    copies = StreamCopies(replica, engine.limits)
+
+    def identify(principal: Principal, id_: str, address: str, opener: str) -> Caller:
+        return replace(engine.identify(principal, id_, address, opener), moves=True)
+
+    live = HttpSessions(engine.limits, quotas, engine.hub, identify, copies)
+    shared = SharedSessions(live, engine.hub, copies, engine.limits, quotas, engine.dialects, engine.capabilities)
+    engine.lifespan.add_task(shared.run)
+    return shared

@@ -20,7 +20,7 @@ from deltamcp.dialects.dialect import StatelessDialect
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import Fault, InputDeclinedError
 from deltamcp.limits import Limits
-from deltamcp.transports.quota import SHUTTING_DOWN
+from deltamcp.runtime.quota import SHUTTING_DOWN
 from deltamcp.transports.sessions.session import HandshakeSession, cancel_request, cancelled_id
 from deltamcp.transports.subscription import FollowedPromises, Subscription
 from deltamcp.values import (

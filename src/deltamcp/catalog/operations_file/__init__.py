@@ -1,1 +1,0 @@
-"""The format `operations.json`, in which authors define operations as data."""

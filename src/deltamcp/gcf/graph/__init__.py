@@ -1,1 +1,0 @@
-"""GCF's graph profile: packs of symbols and edges, deltas between packs, streams, and sessions that number symbols."""
