@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from deltamcp.catalog.items.remote_items import RemoteResource
 from deltamcp.context import Context
 from deltamcp.runtime.metric_values import Key
+from deltamcp.upstreams.client import Phase, UpstreamState
 from deltamcp.upstreams.listing import UpstreamListing
-from deltamcp.upstreams.state import Phase, UpstreamState
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import ANONYMOUS, JSON, LOCAL, Principal, RawResult
 from deltamcp.wire import jsonrpc
