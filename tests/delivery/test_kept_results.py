@@ -173,7 +173,7 @@ async def test_a_kept_result_has_no_root_and_so_is_no_base():
     assert await later.find_by_root(ResultRoot(root, "call"), USER) is None
     assert await store(later, "the rows", root=root) == name, "the same result has the same handle"
     again = await later.find_by_root(ResultRoot(root, "call"), USER)
-    assert again is not None and again[1].root == root
+    assert again is not None and again[1].header.root == root
     await kept.close()
 
 
