@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deltamcp.errors import UpstreamError
-from deltamcp.upstreams.state import Phase
+from deltamcp.upstreams.client import Phase
 from deltamcp.upstreams.upstream import Upstream
 from tests.support.conditions import advance_clock, wait_until
 from tests.support.fork_server import ForkedProcess, Start, fork
