@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from deltamcp.results.tables import table_reader
-from deltamcp.results.tables.table_writer import as_item_table, as_table, write_object_table
+from deltamcp.results.tables.table_writer import as_table, table_texts, write_object_table
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -178,8 +178,7 @@ class _TableSearch:
         if json in self.found_tables:
             self.work.spend(len(self.found_tables))
             return f"{self.mark}{list(self.found_tables).index(json) + 1}"
-        tables = as_table(value, self.dictionary, self.work), as_item_table(value, self.dictionary, self.work)
-        texts, before = [table.text for table in tables if table is not None], len(self.found_tables)
+        texts, before = table_texts(value, self.dictionary, self.work), len(self.found_tables)
         text = min(texts, key=self.count) if len(texts) > 1 else "".join(texts)
         if not 0 < len(text) < len(json):
             return self._extract_inside(value, depth)

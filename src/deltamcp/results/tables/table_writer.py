@@ -210,10 +210,14 @@ def as_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
     )
 
 
-def as_item_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
-    """Returns a list of objects that have a list each as one table of the items; None where it is none."""
-    is_rows = isinstance(value, list) and len(value) > 1 and all(type(row) is dict for row in value)
-    return write_item_table(value, dictionary, work) if is_rows else None
+def table_texts(value: Any, dictionary: bool, work: Work) -> list[str]:
+    """Returns the texts of the tables that a value may be: of its rows, and of the items of its rows' lists."""
+    table = as_table(value, dictionary, work)
+    texts = [] if table is None else [table.text]
+    if isinstance(value, list) and len(value) > 1 and all(type(row) is dict for row in value):
+        items = write_item_table(value, dictionary, work)
+        texts += [] if items is None else [items.text]
+    return texts
 
 
 def _list_member_rows(value: dict[str, list[JSON]]) -> Iterator[dict[str, JSON]]:
