@@ -126,7 +126,7 @@ def _surface(look: Look, surface: Any) -> list[Child]:
     )
     instructions = surface["instructions"]
     shown = [
-        _costed(one["name"], one["tokens"], written_json(one["definition"]), f"The definition of {one['name']}")
+        _text_with_cost(one["name"], one["tokens"], written_json(one["definition"]), f"The definition of {one['name']}")
         for one in surface["definitions"][:PAGE_TOOLS]
     ]
     rest = len(surface["definitions"]) - len(shown)
@@ -134,11 +134,13 @@ def _surface(look: Look, surface: Any) -> list[Child]:
         element("p", f"{said} Behind them are {number(surface['tools'])} tools.", class_="soft"),
         *shown,
         element("p", element("a", f"And {rest:,} more", href=look.url("model/tools"))) if rest > 0 else None,
-        _costed("Instructions", surface["instructionTokens"], instructions, "Instructions") if instructions else None,
+        _text_with_cost("Instructions", surface["instructionTokens"], instructions, "Instructions")
+        if instructions
+        else None,
     ]
 
 
-def _costed(name: str, tokens: int, text: str, label: str) -> Html:
+def _text_with_cost(name: str, tokens: int, text: str, label: str) -> Html:
     """Returns a text that the model reads, below its name and its tokens."""
     cost = element("span", f"{number(tokens)} tokens", class_="cost")
     return details((element("span", name, class_="name"), cost), lines([text], label), class_="costed")
