@@ -28,6 +28,8 @@ from deltamcp.transports.options import HttpOptions, read_settings
 from deltamcp.transports.sessions.shared import make_directory
 from deltamcp.values import Failure
 
+logger: logging.Logger = logging.getLogger("deltamcp.http")
+
 
 class ServerApp(abc.ABC):
     """Serves HTTP requests, for any ASGI server or mounted in another application."""
@@ -74,9 +76,6 @@ class ServerApp(abc.ABC):
         self._engine.lifespan.drain(self._engine.limits.drain_seconds)
 
 
-logger: logging.Logger = logging.getLogger("deltamcp.http")
-
-
 async def serve_lifespan(engine: Engine, receive: Receive, send: Send) -> None:
     """Answers the ASGI server's messages of startup and shutdown."""
     await receive()
@@ -91,6 +90,8 @@ async def serve_lifespan(engine: Engine, receive: Receive, send: Send) -> None:
         return
     await send({"type": "lifespan.shutdown.complete"})
 
+
+_NONE: frozenset[bytes] = frozenset()
 
 Step = Callable[[Exchange], Awaitable[Failure | None]]
 """One thing that a request must pass before it is served."""
@@ -146,7 +147,7 @@ class HttpApp(ServerApp):
             address,
             caller,
             scope["method"],
-            frozenset() if len(headers) == len(scope["headers"]) else repeated_names(scope["headers"]),
+            _NONE if len(headers) == len(scope["headers"]) else repeated_names(scope["headers"]),
             receive,
             send,
             self._quotas,
