@@ -56,7 +56,7 @@ class LoadConnection:
 
 
 def load(job: dict[str, Any]) -> dict[str, float]:
-    """What is in flight at the end is not counted."""
+    """Lasts until there was a reply at least; what is in flight at the end is not counted."""
     requests = itertools.cycle([request(job, place) for place in range(1, job["ids"] + 1)])
     connections = [LoadConnection(job["port"], requests) for _ in range(job["connections"])]
     with selectors.DefaultSelector() as selector:
@@ -65,8 +65,8 @@ def load(job: dict[str, Any]) -> dict[str, float]:
         began = time.perf_counter()
         for connection in connections:
             connection.send()
-        while (left := began + job["seconds"] - time.perf_counter()) > 0:
-            for key, _ in selector.select(left):
+        while (left := began + job["seconds"] - time.perf_counter()) > 0 or not any(one.times for one in connections):
+            for key, _ in selector.select(max(left, 0.01)):
                 key.data.receive()
         took = time.perf_counter() - began
     for connection in connections:

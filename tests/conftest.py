@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -21,6 +22,11 @@ from tests.support.schedule import DurationRecorder, ParallelTests
 from tests.support.trusted_roots import shared_context
 
 load_profile()
+
+# It is one o'clock when the tests begin: no day may begin between what they write and what they compare with it.
+_hours = time.gmtime().tm_hour - 1
+os.environ["TZ"] = f"Etc/GMT{_hours if _hours <= 12 else _hours - 24:+d}"
+time.tzset()
 
 # What ignores signals, as `nohup` and shells without a terminal do, has the tests and what they start ignore them, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

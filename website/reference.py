@@ -11,7 +11,7 @@ import msgspec
 from msgspec import inspect as msgspec_inspect
 
 from deltamcp.cli.main import EXIT_CODES, VERBS, make_parser
-from deltamcp.gateway import config, config_faults
+from deltamcp.gateway import config
 from deltamcp.gateway.config import ENTRY_KEYS, GatewayConfig, UpstreamConfig
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
@@ -115,7 +115,7 @@ def _keys(types: Any, owner: type) -> str:
 
 
 def _kind(type_: Any) -> str:
-    return cell(config_faults.phrase(msgspec_inspect.type_info(type_)))
+    return cell(config.phrase(msgspec_inspect.type_info(type_)))
 
 
 def _default(field: "msgspec.structs.FieldInfo | None") -> str:

@@ -11,7 +11,7 @@ from bench.agents.setting import DOWN
 from bench.agents.transcript import Transcript, names_in_fields
 from deltamcp import apply_delta
 from deltamcp.client.reply import Reply
-from deltamcp.results.budget import DEFAULT_MAX_TOKENS
+from deltamcp.results.policy import DEFAULT_MAX_TOKENS
 from deltamcp.results.queries import query as queries
 from deltamcp.results.queries.query import run_query
 from deltamcp.wire import jsonrpc

@@ -15,7 +15,7 @@ from bench.corpora.tool_corpus import Corpus, Entry, read
 from bench.corpus import CORPUS
 from bench.options import BenchOptions
 from bench.report import BenchReport, FigureTable
-from deltamcp.costs.target import Figures
+from deltamcp.costs.audit import Figures
 
 PEER_TIMED = 100
 """Queries on which FastMCP's search is timed."""

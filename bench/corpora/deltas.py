@@ -13,7 +13,7 @@ from bench.corpora.series import Series, State, read
 from deltamcp import tokens
 from deltamcp.client.reply import Reply
 from deltamcp.client.tool_caller import ResultCache
-from deltamcp.costs.target import Figures, align
+from deltamcp.costs.audit import Figures, align
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey

@@ -23,7 +23,7 @@ from msgspec import UNSET
 from deltamcp import tokens
 from deltamcp.client.reply import Reply
 from deltamcp.client.result_reader import recover
-from deltamcp.costs.target import Figures, align
+from deltamcp.costs.audit import Figures, align
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.limits import Limits

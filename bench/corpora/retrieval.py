@@ -16,7 +16,7 @@ from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.search.index import SearchIndex
 from deltamcp.catalog.view import SharedItems, View
-from deltamcp.costs.target import Figures
+from deltamcp.costs.audit import Figures
 
 T = TypeVar("T")
 Rankings: TypeAlias = list[list[str]]

@@ -19,7 +19,7 @@ from bench.peers import ROOT
 from bench.ports import find_free_port, wait_for_port
 from deltamcp import DeltaClient, apply_delta, tokens
 from deltamcp.client.reply import Reply
-from deltamcp.costs.target import Figures, align
+from deltamcp.costs.audit import Figures, align
 from deltamcp.deltas.root import root_of
 from deltamcp.values import JSON
 

@@ -19,7 +19,7 @@ from deltamcp.catalog.meta_tools import DetailLevel
 from deltamcp.catalog.text import tool_text
 from deltamcp.catalog.view import View
 from deltamcp.context import Context
-from deltamcp.costs.target import Figures
+from deltamcp.costs.audit import Figures
 from deltamcp.errors import DeltaError
 from deltamcp.gateway.item_names import id_segment
 from deltamcp.limits import Limits

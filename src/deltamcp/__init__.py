@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from deltamcp.auth.introspection import Introspection
     from deltamcp.auth.resource_server import ResourceServer
     from deltamcp.auth.static_tokens import StaticTokens
-    from deltamcp.calls.call_spans import CallSpans
+    from deltamcp.calls.observers import CallSpans
     from deltamcp.client.client import DeltaClient, connect
     from deltamcp.client.oauth.oauth import OAuth
     from deltamcp.client.pending_call import PendingCall
@@ -157,7 +157,7 @@ __all__ = [
 _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "ApiSettings": ("deltamcp.sources.openapi.settings", "ApiSettings"),
-        "CallSpans": ("deltamcp.calls.call_spans", "CallSpans"),
+        "CallSpans": ("deltamcp.calls.observers", "CallSpans"),
         "ClientCredentials": ("deltamcp.sources.openapi.settings", "ClientCredentials"),
         "DeltaClient": ("deltamcp.client.client", "DeltaClient"),
         "Gateway": ("deltamcp.gateway.gateway", "Gateway"),

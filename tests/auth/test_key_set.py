@@ -9,8 +9,8 @@ import pytest
 
 from deltamcp.auth import json_document, jwt_verifier
 from deltamcp.auth.bearer import IssuerUnavailableError
-from deltamcp.auth.json_document import DocumentError, fetch_document
-from deltamcp.auth.jwt_verifier import KeySet, metadata_urls
+from deltamcp.auth.json_document import DocumentError, fetch_document, issuer_document_urls
+from deltamcp.auth.jwt_verifier import KeySet
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.fake_issuer import ec_key, json_answer, public_jwk, rsa_key, serve_issuer
 
@@ -44,7 +44,7 @@ async def test_keys_are_found_by_the_issuer_s_metadata_and_fetched_once() -> Non
     ],
 )
 def test_metadata_is_looked_for_in_the_order_of_the_specification(issuer: str, paths: list[str]) -> None:
-    assert metadata_urls(issuer) == [f"https://a.example{path}" for path in paths]
+    assert issuer_document_urls(issuer) == [f"https://a.example{path}" for path in paths]
 
 
 async def test_an_openid_provider_has_its_metadata_elsewhere() -> None:

@@ -15,8 +15,7 @@ from bench.sample_results import write_odd_results
 from deltamcp.client.reply import Reply
 from deltamcp.client.result_reader import recover
 from deltamcp.errors import ResultLostError
-from deltamcp.results.budget import MIN_MAX_TOKENS
-from deltamcp.results.policy import META_KEY
+from deltamcp.results.policy import META_KEY, MIN_MAX_TOKENS
 from deltamcp.values import Text, ToolResult
 from deltamcp.wire import jsonrpc
 from tests.support.paths import ROOT

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import Context, DeltaServer, Depends, FunctionCall, Limits, Text, ToolFailure, connect
-from deltamcp.calls.parts import join_parts
+from deltamcp.calls.function_runner import join_parts
 from deltamcp.values import ANONYMOUS_CALLER, CallTool, Era, Terms
 from tests.support.conditions import wait_until
 from tests.support.engine_calls import SilentChannel

@@ -8,9 +8,8 @@ import pytest
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.lite_tools import REDEEM_DEFINITION
-from deltamcp.deltas.delta import make_delta
+from deltamcp.deltas.delta import make_delta, parse_edit
 from deltamcp.deltas.edits import apply_edit
-from deltamcp.deltas.parser import parse_edit
 from deltamcp.results.changes import delta_words
 from deltamcp.results.encode import decode, table_legend
 from deltamcp.results.policy import ResultPolicy

@@ -13,8 +13,14 @@ from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerFile, LedgerK
 from tests.support.command_line import PipedRun, assert_one_sentence, run
 from tests.support.html_page import Page
 
-TODAY = datetime.date.today()
-YESTERDAY = TODAY - datetime.timedelta(days=1)
+
+def today() -> datetime.date:
+    """Returns the day, which may change while the tests run."""
+    return datetime.date.today()
+
+
+def yesterday() -> datetime.date:
+    return today() - datetime.timedelta(days=1)
 
 
 def stats(tmp_path: Path, *words: str) -> PipedRun:
@@ -26,11 +32,11 @@ def ledger(tmp_path: Path) -> LedgerFile:
     file = LedgerFile(tmp_path / "delta-mcp" / "ledger.sqlite")
     file.add(
         {
-            LedgerKey(YESTERDAY.isoformat(), "git", "log"): Usage(1, 0, 0, 100, 130),
-            LedgerKey(TODAY.isoformat(), "git", LISTED): Usage(1, 0, 0, 16_000, 0),
-            LedgerKey(TODAY.isoformat(), GATEWAY, LISTED): Usage(1, 0, 0, 0, 324),
-            LedgerKey(TODAY.isoformat(), GATEWAY, "discover"): Usage(2, 0, 0, 0, 500),
-            LedgerKey(TODAY.isoformat(), "git", "log"): Usage(3, 1, 0, 5_000, 1_000),
+            LedgerKey(yesterday().isoformat(), "git", "log"): Usage(1, 0, 0, 100, 130),
+            LedgerKey(today().isoformat(), "git", LISTED): Usage(1, 0, 0, 16_000, 0),
+            LedgerKey(today().isoformat(), GATEWAY, LISTED): Usage(1, 0, 0, 0, 324),
+            LedgerKey(today().isoformat(), GATEWAY, "discover"): Usage(2, 0, 0, 0, 500),
+            LedgerKey(today().isoformat(), "git", "log"): Usage(3, 1, 0, 5_000, 1_000),
         }
     )
     return file
@@ -44,21 +50,21 @@ def test_a_table_by_tool_and_what_it_comes_to(tmp_path, ledger):
     assert ["git", "log", "4", "1", "5,100", "1,130", "3,970"] in lines
     assert ["(gateway)", "discover", "2", "0", "0", "500", "-500"] in lines
     assert "Together 19,146 tokens were saved, 91% of 21,100." in done.out
-    assert f"On 1 day it cost more than it saved: {YESTERDAY}." in done.out
+    assert f"On 1 day it cost more than it saved: {yesterday()}." in done.out
 
 
-@pytest.mark.parametrize(
-    ("by", "first"),
-    [("day", [str(YESTERDAY), "1", "0", "100", "130", "-30"]), ("upstream", ["git", "5", "1", "21,100", "1,130"])],
-)
-def test_sums_by_day_and_by_upstream(tmp_path, ledger, by, first):
-    rows = [line.split() for line in stats(tmp_path, "--by", by).out.splitlines()]
-    assert rows[1][: len(first)] == first
+def test_sums_by_day_and_by_upstream(tmp_path, ledger):
+    for by, first in (
+        ("day", [str(yesterday()), "1", "0", "100", "130", "-30"]),
+        ("upstream", ["git", "5", "1", "21,100", "1,130"]),
+    ):
+        rows = [line.split() for line in stats(tmp_path, "--by", by).out.splitlines()]
+        assert rows[1][: len(first)] == first
 
 
 def test_days_leave_out_older_ones(tmp_path, ledger):
     done = json.loads(stats(tmp_path, "--days", "1", "--by", "day", "--json").out)
-    assert [row["day"] for row in done["rows"]] == [TODAY.isoformat()]
+    assert [row["day"] for row in done["rows"]] == [today().isoformat()]
     assert done["total"]["losingDays"] == []
     assert done["total"]["tokens"] == {"before": 21_000, "after": 1_824, "saved": 19_176}
     assert done["total"]["metaTools"]["calls"] == 2 and "o200k" in done["tokenizer"]
@@ -84,8 +90,8 @@ def test_days_must_be_a_number(tmp_path):
 def test_the_days_are_drawn_with_what_was_saved(tmp_path, ledger):
     lines = stats(tmp_path).out.splitlines()
     drawn = {line.split()[0]: line for line in lines if line.startswith("20")}
-    assert [*drawn] == [str(YESTERDAY), str(TODAY)]
-    assert drawn[str(TODAY)].split()[1:] == ["█" * 3 + "░" * 37, "19,176"]
+    assert [*drawn] == [str(yesterday()), str(today())]
+    assert drawn[str(today())].split()[1:] == ["█" * 3 + "░" * 37, "19,176"]
 
 
 def test_a_terminal_that_has_no_bars_is_sent_ascii(tmp_path, ledger):
@@ -96,10 +102,10 @@ def test_a_terminal_that_has_no_bars_is_sent_ascii(tmp_path, ledger):
 @given(st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**7)), min_size=1, max_size=40))
 def test_no_bar_is_longer_than_that_of_most_tokens(figures):
     rows = {
-        LedgerKey(str(TODAY - datetime.timedelta(days=ago)), "git", "log"): Usage(1, 0, 0, before, after)
+        LedgerKey(str(today() - datetime.timedelta(days=ago)), "git", "log"): Usage(1, 0, 0, before, after)
         for ago, (before, after) in enumerate(figures)
     }
-    lines = draw_days(rows, TODAY)
+    lines = draw_days(rows, today())
     bars = [line[11:51] for line in lines[1:]]
     assert len(bars) in (0, min(30, len(figures)))
     assert all(set(bar) <= {*"█░▒ "} and " " not in bar.rstrip() for bar in bars)
@@ -111,12 +117,12 @@ def test_no_bar_is_longer_than_that_of_most_tokens(figures):
 
 def test_a_page_has_the_same_figures_loads_nothing_and_runs_nothing(tmp_path, ledger):
     hostile = "<script>alert(1)</script>\u202e"
-    ledger.add({LedgerKey(str(TODAY), hostile, hostile): Usage(1, 0, 0, 10, 10)})
+    ledger.add({LedgerKey(str(today()), hostile, hostile): Usage(1, 0, 0, 10, 10)})
     done = stats(tmp_path, "--html", "saved.html")
     assert done.code == 0 and "Written to saved.html" in done.err
     text = (tmp_path / "saved.html").read_text()
     page = Page(text)
-    assert page.open == [] and "19,146" in page.text and f"{TODAY}: 21,010 without" in page.text
+    assert page.open == [] and "19,146" in page.text and f"{today()}: 21,010 without" in page.text
     assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.tags}
     names = {name for _, attributes in page.tags for name in attributes}
     assert not {"src", "href", "action"} & names and not [name for name in names if name.startswith("on")]

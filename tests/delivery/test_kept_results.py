@@ -13,7 +13,7 @@ from deltamcp.delivery.stored_results import KEPT_SECONDS, UNSCOPED, KeptResults
 from deltamcp.errors import UsageError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.results.stored_result import StoredHeader
+from deltamcp.results.shown_result import StoredHeader
 from deltamcp.runtime import files
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.store import StoreError

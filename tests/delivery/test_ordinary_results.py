@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deltamcp import DeltaServer, ResultPolicy, decode_result
 from deltamcp.catalog.items.remote_items import RemoteOperation
-from deltamcp.results.notes import EMPTY_NOTE
+from deltamcp.results.blocks import EMPTY_NOTE
 from deltamcp.tokens import count
 from deltamcp.values import RawResult
 from deltamcp.wire import jsonrpc

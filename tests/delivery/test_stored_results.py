@@ -10,7 +10,8 @@ from deltamcp import DeltaServer, Limits, Principal, ResultPolicy, Text, ToolRes
 from deltamcp.delivery.stored_results import UNSCOPED, StoredResults
 from deltamcp.results.encode import encode
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
+from deltamcp.results.shown_result import StoredHeader
+from deltamcp.results.stored_result import StoredResult, parse_continue_arguments
 from deltamcp.runtime.threads import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.tokens import count

@@ -90,7 +90,7 @@ async def test_a_worker_that_takes_over_from_another_is_refused_nothing(redis):
         await may_end.wait()
 
     def runner(lifespan: ServerLifespan) -> PromiseRunner:
-        return PromiseRunner(lifespan, redis.url, "shelf", Limits(redelivery_seconds=1.0), 4, run)
+        return PromiseRunner(lifespan, redis.url, "shelf", Limits(redelivery_seconds=1.0, store_seconds=60.0), 4, run)
 
     lifespans = [ServerLifespan(None, lambda: Watchdog(60.0, lambda code: None)) for _ in range(2)]
     async with lifespans[0].running():

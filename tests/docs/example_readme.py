@@ -7,14 +7,12 @@ for anything.
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.docs.page import Block, blocks
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import ROOT
+from tests.support.paths import FORKED_PATH, ROOT
 from tests.support.processes import free_port
 
 _PORT = re.compile(r"(127\.0\.0\.1:|\B--port )(\d{4})\b")
@@ -58,7 +56,7 @@ class ExampleReadme:
 
 def shell_environment() -> dict[str, str]:
     """An environment in which commands of this installation are found first."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    return {**os.environ, "PATH": FORKED_PATH}
 
 
 def run_shell(command: str) -> str:

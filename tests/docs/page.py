@@ -18,7 +18,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,7 +26,7 @@ from typing import NamedTuple
 
 from tests.support.command_line import run_on_terminal
 from tests.support.fork_server import Start, run_forked
-from tests.support.paths import FORKED_PROGRAM, ROOT
+from tests.support.paths import FORKED_PATH, FORKED_PROGRAM, ROOT
 from tests.support.program import running_program
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -110,7 +109,7 @@ class Page:
             "HOME": str(home),
             "XDG_STATE_HOME": str(home / ".local" / "state"),
             "NO_COLOR": "1",
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": FORKED_PATH,
             "PYTHONPATH": str(self._folder),
         }
 

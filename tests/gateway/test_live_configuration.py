@@ -181,7 +181,8 @@ async def test_over_stdio_a_gateway_follows_its_file_by_itself(tmp_path):
         await until_named(client, "a_who", "a_wait")
         path.write_text('disclosure = "full"\nprefix = true\n' + table("b"))
         await until_named(client, "b_who", "b_wait")
-        assert heard and (await client.call("b_who"))["server"] == "b"
+        assert (await client.call("b_who"))["server"] == "b"
+        await wait_until(lambda: bool(heard), "the client hears of the change")
 
 
 @needs_proc

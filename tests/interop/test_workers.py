@@ -70,5 +70,7 @@ async def test_every_session_is_served(tmp_path, mode):
                     outcomes[repr(error)] += 1
 
         await asyncio.gather(*(one(number) for number in range(SESSIONS)))
-    assert outcomes == {"served": SESSIONS}
-    assert workers == started, "both workers took part"
+        assert outcomes == {"served": SESSIONS}
+        async with asyncio.timeout(HANG_SECONDS):
+            while workers != started:  # on a busy machine one worker may have accepted them all
+                await asyncio.gather(*(one(number) for number in range(10)))

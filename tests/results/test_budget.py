@@ -6,13 +6,13 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.results.budget import Budget
+from deltamcp.results.window import Budget
 from deltamcp.work import Work
 from tests.support.conditions import HANG_SECONDS
 
 LOADED = """
 import sys
-from deltamcp.results.budget import Budget
+from deltamcp.results.window import Budget
 from deltamcp.work import Work
 assert Budget(500, "o200k", 4000).admits(["x" * 500], Work(1000))
 assert "splintr" not in sys.modules

@@ -8,7 +8,8 @@ import pytest
 from jmespath.parser import Parser
 
 from deltamcp.errors import UsageError
-from deltamcp.results.queries import expression, projection
+from deltamcp.results.queries import expression
+from deltamcp.results.queries.query import check_fields, find_missing, project
 from deltamcp.work import Work, WorkLimitError, unlimited_work
 from tests.support.steps import steps_of
 
@@ -88,7 +89,7 @@ def test_a_parsed_expression_of_a_caller_is_not_stored() -> None:
 
 @pytest.mark.parametrize("fields", [["a"] * 501, "a" * 10_001, ["a" * 10_001]])
 def test_more_fields_than_a_result_has_are_refused(fields: Any) -> None:
-    for use in (projection.check_fields, lambda fields: projection.project({}, fields, unlimited_work())):
+    for use in (check_fields, lambda fields: project({}, fields, unlimited_work())):
         with pytest.raises(UsageError, match="at most"):
             use(fields)
 
@@ -97,7 +98,7 @@ def test_more_fields_than_a_result_has_are_refused(fields: Any) -> None:
 def test_the_steps_of_paths_do_not_grow_with_rows_times_paths(field: str) -> None:
     fields = [field.format(number) for number in range(400)] + ["id"]
     for use in (
-        lambda work: projection.project(ROWS * 20, fields, work),
-        lambda work: projection.find_missing(ROWS * 20, fields, None, work),
+        lambda work: project(ROWS * 20, fields, work),
+        lambda work: find_missing(ROWS * 20, fields, None, work),
     ):
         assert steps_of(use) < 10 * len(ROWS * 20) + 20 * len(fields)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from deltamcp import Text, ToolResult
 from deltamcp.client.reply import Reply
-from deltamcp.results.notes import add_notes
+from deltamcp.results.blocks import add_notes
 from deltamcp.results.policy import META_KEY
 from deltamcp.values import Image
 from tests.support.properties import examples

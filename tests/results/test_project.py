@@ -3,7 +3,7 @@
 import pytest
 
 from deltamcp import ConfigurationError, DeltaServer, ResultPolicy
-from deltamcp.results.queries.projection import find_missing
+from deltamcp.results.queries.query import find_missing
 from deltamcp.tokens import count
 from deltamcp.work import unlimited_work
 from tests.support.office_server import KEY, call, handle_of, office_server, result_text

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.calls.upstream_rate_limit import original_rate_limit_result, rate_limit_result
+from deltamcp.calls.rate_limits import original_rate_limit_result, rate_limit_result
 from deltamcp.errors import PeerError, ToolError
 from tests.support.strategies import any_json
 

@@ -11,7 +11,8 @@ from deltamcp.delivery import continuation
 from deltamcp.errors import UsageError
 from deltamcp.results import reference
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.results.stored_result import StoredHeader, StoredResult, pack_result
+from deltamcp.results.shown_result import StoredHeader
+from deltamcp.results.stored_result import StoredResult, pack_result
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, unlimited_work
 from tests.support.era_client import ERAS, EraClient, era_client, first_text, result_meta, texts

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from deltamcp import tokens
 from deltamcp.results.document import find_rows
 from deltamcp.results.encode import decode, encode
-from deltamcp.results.notes import Handle
-from deltamcp.results.policy import ResolvedPolicy
+from deltamcp.results.policy import CHARS_PER_TOKEN, ResolvedPolicy
 from deltamcp.results.shown_result import ShownResult
-from deltamcp.results.window import Window
+from deltamcp.results.window import Handle, Window
 from deltamcp.values import JSON, ResourceLink
 from deltamcp.wire import jsonrpc
 from deltamcp.work import unlimited_work
@@ -54,7 +53,7 @@ def is_whole(window: Window) -> bool:
 
 def fits(value: JSON, budget: int) -> bool:
     text = encode(value).text
-    return tokens.count(text) <= budget and len(text) <= ResolvedPolicy(max_tokens=budget).max_chars
+    return tokens.count(text) <= budget and len(text) <= budget * CHARS_PER_TOKEN
 
 
 # What a table saves is known only when it is written

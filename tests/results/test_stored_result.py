@@ -7,9 +7,9 @@ import pytest
 
 from deltamcp.errors import UsageError
 from deltamcp.results.policy import ResolvedPolicy
+from deltamcp.results.shown_result import StoredHeader
 from deltamcp.results.stored_result import (
     ContinueArguments,
-    StoredHeader,
     StoredResult,
     pack_result,
     parse_continue_arguments,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from deltamcp import Audio, BlobResource, ConfigurationError, EmbeddedResource, Image, Limits, ToolError
-from deltamcp.calls.upstream_rate_limit import rate_limit_result
+from deltamcp.calls.rate_limits import rate_limit_result
 from deltamcp.catalog.operations_file import HttpHandler, ParameterPlace, ServiceEntry
 from deltamcp.runtime.threads import Computations
 from deltamcp.sources import http

@@ -41,18 +41,30 @@ def off_diagonal(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     The diagonal has every value of every parameter, and as few combinations as that takes.
     """
     placed: dict[tuple[str, tuple[str, ...]], dict[pytest.Item, list[int]]] = {}
+    axes: dict[tuple[str, str], list[object]] = {}
     for item in items:
+        values = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        function = item.nodeid.partition("[")[0]
         for mark in item.iter_markers("diagonal"):
-            indices = item.callspec.indices if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-            if names := tuple(name for name in mark.args if name in indices):
-                function = item.nodeid.partition("[")[0]
-                placed.setdefault((function, names), {})[item] = [indices[name] for name in names]
+            if names := tuple(name for name in mark.args if name in values):
+                place = [_place(values[name], axes.setdefault((function, name), [])) for name in names]
+                placed.setdefault((function, names), {})[item] = place
     off = set()
     for places in placed.values():
         lengths = [max(axis) + 1 for axis in zip(*places.values(), strict=True)]
         diagonal = [[number % length for length in lengths] for number in range(max(lengths))]
         off |= {item for item, indices in places.items() if indices not in diagonal}
     return off
+
+
+def _place(value: object, axis: list[object]) -> int:
+    """The place of a value among those of its parameter, where it is put if it is new.
+
+    `callspec.indices` has it in some versions of pytest; in others it numbers combinations.
+    """
+    if value not in axis:
+        axis.append(value)
+    return axis.index(value)
 
 
 def only_deep(items: Sequence[pytest.Item]) -> set[pytest.Item]:

@@ -199,7 +199,6 @@ async def main(entry: dict[str, Any]) -> dict[str, Any]:
 
     async with connect(make_outer(entry), on_elicitation=answer) as client:
         await client.ping()
-        found["tools"] = [tool["name"] for tool in await client.list_tools()]
         found["templates"] = [one["uriTemplate"] for one in await client.list_resource_templates()]
         found["resources"] = len(await client.list_resources())
         found["prompts"] = [one["name"] for one in await client.list_prompts()]
@@ -215,6 +214,7 @@ async def main(entry: dict[str, Any]) -> dict[str, Any]:
         found["as tools"] = await client.call("notes_read_resource", uri="note://first")
         found["there"] = await client.call("there_echo", text="hello")
         found["reviewed"] = await client.call("reviewed_echo", text="hello")
+        found["tools"] = [tool["name"] for tool in await client.list_tools()]
         try:
             await client.call("notes_write_note", name="secret", text="x")
         except (CallFailedError, NoConversationError) as error:

@@ -24,6 +24,15 @@ class DocumentError(Exception):
     """A document cannot be fetched, or is no JSON object; the text is for the server's log."""
 
 
+def issuer_document_urls(issuer: str) -> list[str]:
+    """Returns where an authorization server's metadata may be, in the order of MCP 2026-07-28, "Authorization Server
+    Discovery"."""
+    parts = urlsplit(issuer)
+    origin, path = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", parts.path.rstrip("/")
+    urls = [f"{origin}/.well-known/{name}{path}" for name in ("oauth-authorization-server", "openid-configuration")]
+    return [*urls, f"{origin}{path}/.well-known/openid-configuration"] if path else urls
+
+
 def open_client() -> "httpx2.AsyncClient":
     """Opens an HTTP client that follows no redirects and logs no addresses."""
     headers = {"user-agent": "delta-mcp", "accept": "application/json", "accept-encoding": "identity"}

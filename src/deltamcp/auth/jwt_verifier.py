@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from deltamcp.auth.bearer import IssuerUnavailableError, TokenError, TokenFault
 from deltamcp.auth.claims import ClaimRules
-from deltamcp.auth.json_document import FETCH_SECONDS, DocumentError, fetch_document
+from deltamcp.auth.json_document import FETCH_SECONDS, DocumentError, fetch_document, issuer_document_urls
 from deltamcp.auth.safe_url import is_loopback
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Principal
@@ -215,14 +215,6 @@ class KeySet:
                 await fetch
 
 
-def metadata_urls(issuer: str) -> list[str]:
-    """Returns where an issuer's document may be, in the order of MCP 2026-07-28, "Authorization Server Discovery"."""
-    parts = urlsplit(issuer)
-    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
-    urls = [f"{origin}/.well-known/{name}{path}" for name in ("oauth-authorization-server", "openid-configuration")]
-    return [*urls, f"{origin}{path}/.well-known/openid-configuration"] if path else urls
-
-
 async def find_jwks_url(issuer: str) -> str:
     """Returns the address of the issuer's keys.
 
@@ -231,7 +223,7 @@ async def find_jwks_url(issuer: str) -> str:
             on this machine, and the issuer is not on it.
     """
     reasons = []
-    for url in metadata_urls(issuer):
+    for url in issuer_document_urls(issuer):
         try:
             document = await fetch_document(url)
         except DocumentError as error:

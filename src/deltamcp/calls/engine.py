@@ -13,30 +13,27 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from deltamcp.calls.capabilities import Capabilities
-from deltamcp.calls.consent import Consents
 from deltamcp.calls.failures import refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
-from deltamcp.calls.lists import Lists
+from deltamcp.calls.lists import Capabilities, Lists
 from deltamcp.calls.meta_calls import MetaCalls
 from deltamcp.calls.middleware import ServerHooks
-from deltamcp.calls.model_questions import ModelQuestions
 from deltamcp.calls.observers import CallLog, CallObserver, DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.rate_limits import RateLimits, Rates
 from deltamcp.calls.request_context import RequestContext, RequestState
 from deltamcp.calls.resources import FunctionRequest, Prompts, Resources
 from deltamcp.calls.tool_calls import ToolCalls
+from deltamcp.calls.user_questions import Consents, ModelQuestions
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.context import Channel, StateStore
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.delivery import Delivery, HeldResults
+from deltamcp.delivery.delivery import Delivery, HeldResults, McpDelivery, McpLiteDelivery
 from deltamcp.delivery.delta_mcp_delivery import DeltaMcpDelivery
 from deltamcp.delivery.learned_shapes import LearnedShapes
-from deltamcp.delivery.mcp_delivery import McpDelivery, McpLiteDelivery
 from deltamcp.delivery.sent_results import RecentReplies
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.dialects import tasks

@@ -1,13 +1,13 @@
-"""Answers to list requests: pages of tools, resources and prompts, tool definitions by name, and the manifest."""
+"""What a server says of itself, and of what it offers: pages of items, tool definitions by name, the manifest."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.failures import refuse_withheld
 from deltamcp.calls.observers import DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext, accept_since
+from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.directory import NO_NOTICES
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.search.words import MIN_SIMILARITY
@@ -20,6 +20,8 @@ from deltamcp.errors import Fault
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import (
     JSON,
+    LOCAL,
+    About,
     Answer,
     Definitions,
     Describe,
@@ -28,6 +30,7 @@ from deltamcp.values import (
     ListItems,
     ListManifest,
     Outcome,
+    Principal,
     ResultShape,
     Surface,
 )
@@ -38,6 +41,53 @@ _MAX_FOUND = 50
 _MAX_AVAILABLE = 20
 """The names of tools that MCP-lite's error for an unknown one has."""
 _MAX_ECHO_CHARS = 128
+
+
+class Capabilities:
+    """Derives the server's capabilities from what a principal is offered at the time of its request."""
+
+    def __init__(self, catalog: Catalog, info: dict[str, JSON]) -> None:
+        self._catalog = catalog
+        self._info = info
+
+    def about(self, principal: Principal) -> About:
+        """Returns the server's description, for `initialize` and `server/discover`."""
+        catalog = self._catalog.of(principal)
+        capabilities: dict[str, JSON] = {"logging": {}}
+        if self.completes(principal):
+            capabilities["completions"] = {}
+        if self.offers(Kind.PROMPTS, principal):
+            capabilities["prompts"] = {"listChanged": True}
+        if self.offers(Kind.RESOURCES, principal):
+            capabilities["resources"] = {"subscribe": True, "listChanged": True}
+        if self.offers(Kind.TOOLS, principal):
+            capabilities["tools"] = {"listChanged": True}
+        return About(self._info, capabilities, catalog.instructions, catalog.gives_promises)
+
+    def gives_promises(self, principal: Principal) -> bool:
+        """Whether a tool may answer with a promise."""
+        return self._catalog.of(principal).gives_promises
+
+    def completes(self, principal: Principal) -> bool:
+        """Whether arguments of prompts or templates may be completed."""
+        return self._catalog.of(principal).completes
+
+    def offers(self, kind: Kind, principal: Principal) -> bool:
+        """Whether the server has items of a kind, or may get some while it runs."""
+        catalog = self._catalog.of(principal)
+        if kind in catalog.kinds:
+            return True
+        if kind is Kind.TOOLS:
+            # The author of an empty server is assumed to register tools later.
+            return bool(catalog.operations) or not (catalog.prompts or catalog.resources or catalog.templates)
+        if kind is Kind.PROMPTS:
+            return bool(catalog.prompts)
+        # Behind meta-tools operations are resources too, and `auto` may choose meta-tools later.
+        return bool(catalog.resources or catalog.templates) or catalog.scoped_view(LOCAL).may_cut_results
+
+    def offered_kinds(self, kinds: Iterable[Kind], principal: Principal) -> frozenset[Kind]:
+        """Returns those of some kinds of lists that the server has."""
+        return frozenset(kind for kind in kinds if self.offers(kind, principal))
 
 
 class Lists:

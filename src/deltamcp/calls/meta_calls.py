@@ -27,8 +27,8 @@ from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.delivery.stored_results import ResultOrigin
 from deltamcp.errors import MissingScopesError, ToolErrorCode, UsageError
 from deltamcp.results import content
+from deltamcp.results.blocks import add_notes
 from deltamcp.results.content import ResultData
-from deltamcp.results.notes import add_notes
 from deltamcp.results.policy import RequestPolicy, requested_policy, requested_since, take_since
 from deltamcp.results.shown_result import FirstReply
 from deltamcp.runtime.threads import Computations
@@ -166,7 +166,7 @@ class MetaCalls:
             twin = request.view.meta_tool_name(MetaTool.EXECUTE_DESTRUCTIVE)
             raise UsageError(f"{operation.id} is declared destructive; use {twin}.")
         note = f"({repair})" if repair else ""
-        asks = bool(query) or since is not None
+        asks = since is not None or query.fields is not None or query.grep is not None
         policy = RequestPolicy(fields=query.fields, grep=query.grep, since=since) if asks else _NO_POLICY
         override = ResultOverride(policy, note, pages)
         call = CallTool(operation.id, params, ask.inputs, ask.promise)

@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.failures import log_failure, missing_scopes, refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
-from deltamcp.calls.lists import Lists
+from deltamcp.calls.lists import Capabilities, Lists
 from deltamcp.calls.middleware import Origin, mount_chain
 from deltamcp.calls.request_context import RequestContext, accept_since
 from deltamcp.catalog import discovery

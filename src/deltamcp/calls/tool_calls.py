@@ -9,15 +9,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from deltamcp.calls.consent import Consent, Consents
 from deltamcp.calls.failures import crash_result, is_cancelled, missing_capability, missing_scopes, remote_failure
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.middleware import Origin
-from deltamcp.calls.model_questions import ModelQuestions, can_model_ask, may_ask_through_model
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
-from deltamcp.calls.rate_limits import Rates
+from deltamcp.calls.rate_limits import Rates, original_rate_limit_result, rate_limit_result
 from deltamcp.calls.request_context import CONSENT_PREFIX, Answers, RequestContext, RequestState
-from deltamcp.calls.upstream_rate_limit import original_rate_limit_result, rate_limit_result
+from deltamcp.calls.user_questions import Consent, Consents, ModelQuestions, can_model_ask, may_ask_through_model
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.schema.arguments import InvalidArgumentsError, problem_details, undeclared_note
 from deltamcp.catalog.text import tool_text
@@ -35,7 +33,6 @@ from deltamcp.delivery.delivery import (
     take_query,
     take_since_argument,
 )
-from deltamcp.delivery.page_reader import read_pages
 from deltamcp.errors import (
     InputDeclinedError,
     MissingScopesError,
@@ -48,10 +45,9 @@ from deltamcp.errors import (
     UsageError,
 )
 from deltamcp.results import content, delta_mcp_shapes, reference
-from deltamcp.results.blocks import count_result
+from deltamcp.results.blocks import EMPTY_NOTE, add_notes, count_result, is_empty
 from deltamcp.results.content import parse_tool_result, server_error
-from deltamcp.results.notes import EMPTY_NOTE, add_notes, is_empty
-from deltamcp.results.pages import read_service_result
+from deltamcp.results.pages import read_pages, read_service_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
 from deltamcp.values import (

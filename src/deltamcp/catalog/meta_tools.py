@@ -258,9 +258,10 @@ def parse_execute_arguments(view: "View", arguments: Mapping[str, JSON]) -> Exec
     operation = view.find(name) or view.find(name.strip().removesuffix("()"))
     if operation is None:
         raise UnknownOperationError(name)
+    own_names = _stray_names(operation, remaining.get("params"))
     query = _take_query(operation, remaining)
+    since = take_since(remaining, own_names)
     pages = _take_pages(operation, remaining)
-    since = take_since(remaining, _stray_names(operation, remaining.get("params")))
     answers = remaining.pop(ANSWERS_KEY, None)
     params = _take_params(operation, remaining, repairs)
     if answers is not None:

@@ -1,14 +1,15 @@
-"""The parsed form of an `operations.json`, its keys and the types of their values."""
+"""The parsed form of an `operations.json`, its keys and the types of their values.
+
+The schema for editors, `docs/operations.schema.json`, is made from the keys (`python -m website.operations_schema`).
+"""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from msgspec import Struct
 
-from deltamcp.catalog.items.operation import ID_SEGMENT_PATTERN
-from deltamcp.results.budget import MIN_MAX_TOKENS
-from deltamcp.results.policy import ResultPolicy
+from deltamcp.results.policy import MIN_MAX_TOKENS, ResultPolicy
 from deltamcp.values import JSON
 
 Policy: TypeAlias = Literal["allow", "confirm", "deny"]
@@ -355,103 +356,3 @@ FILE_KEYS: Mapping[str, KeyType] = {
     "results": _OBJECT.with_description("How results are fitted to a budget."),
     "query": _FLAG.with_description("Whether read-only operations run through the meta-tool query."),
 }
-
-
-def _description_of(kind: KeyType) -> dict[str, JSON]:
-    """What the schema says of a key whose type it has in more detail."""
-    return {"description": kind.schema["description"]}
-
-
-def _make_schema() -> dict[str, JSON]:
-    def object_of(keys: Mapping[str, KeyType], needed: Iterable[str] = (), **special: JSON) -> dict[str, JSON]:
-        return {
-            "type": "object",
-            "properties": {**{key: kind.schema for key, kind in keys.items()}, **special},
-            "patternProperties": {"^_": True},
-            "additionalProperties": False,
-            "required": list(needed),
-        }
-
-    def children_of(definition: str, **special: JSON) -> dict[str, JSON]:
-        return {
-            "type": "object",
-            "properties": special,
-            "patternProperties": {"^_": True, f"^{ID_SEGMENT_PATTERN}$": {"$ref": f"#/$defs/{definition}"}},
-            "additionalProperties": False,
-        }
-
-    def map_of(definition: str) -> dict[str, JSON]:
-        return {"type": "object", "patternProperties": {"^[^_]|^$": {"$ref": f"#/$defs/{definition}"}}}
-
-    place = {"anyOf": [PLACE_KEYS["in"].schema, object_of(PLACE_KEYS, ["in"])]}
-    param_map = {"type": "object", "additionalProperties": place, **_description_of(HANDLER_KEYS["http"]["param_map"])}
-    params = {"param_map": param_map}
-    handlers = [
-        object_of(
-            keys,
-            ("kind", *REQUIRED_HANDLER_KEYS[kind]),
-            **(params if kind == "http" else {}),
-            kind={"const": kind, **_description_of(_KIND)},
-        )
-        for kind, keys in HANDLER_KEYS.items()
-    ]
-    kind_text = "What the node is, where its keys do not tell."
-    kinds = {"properties": {"_kind": {"enum": ["operation", "category"], "description": kind_text}}}
-    not_index = {"propertyNames": {"not": {"const": "index"}}}
-    is_operation = {
-        "if": {"required": ["_kind"]},
-        "then": {"properties": {"_kind": {"const": "operation"}}},
-        "else": {"anyOf": [{"required": [marker]} for marker in sorted(OPERATION_MARKERS)]},
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "operations.json",
-        **object_of(
-            FILE_KEYS,
-            operations={"allOf": [{"$ref": "#/$defs/category"}, not_index], **_description_of(FILE_KEYS["operations"])},
-            categories={
-                "allOf": [{"$ref": "#/$defs/companions"}, not_index],
-                **_description_of(FILE_KEYS["categories"]),
-            },
-            http={
-                **object_of(HTTP_KEYS, services=map_of("service") | _description_of(HTTP_KEYS["services"])),
-                **_description_of(FILE_KEYS["http"]),
-                "anyOf": [{"required": ["base_url"]}, {"required": ["services"]}],
-            },
-            mcpServers=map_of("upstream") | _description_of(FILE_KEYS["mcpServers"]),
-            results={**object_of(RESULTS_KEYS), **_description_of(FILE_KEYS["results"])},
-        ),
-        "anyOf": [{"required": ["operations"]}, {"required": ["categories"]}],
-        "$defs": {
-            "category": children_of("node", _description=_DESCRIPTION.schema),
-            "node": {
-                **kinds,
-                "if": is_operation,
-                "then": {"$ref": "#/$defs/operation"},
-                "else": {"$ref": "#/$defs/category"},
-            },
-            "companions": children_of("companion"),
-            "companion": object_of(
-                CATEGORY_KEYS,
-                operations={"$ref": "#/$defs/companionOperations", **_description_of(_OPERATIONS)},
-                categories={"$ref": "#/$defs/companions", **_description_of(_CATEGORIES)},
-            ),
-            "companionOperations": children_of("companionOperation"),
-            "companionOperation": {
-                **kinds,
-                "if": {"required": ["_kind"], "properties": {"_kind": {"const": "category"}}},
-                "then": {"$ref": "#/$defs/category"},
-                "else": {"$ref": "#/$defs/operation"},
-            },
-            "operation": object_of(
-                OPERATION_KEYS, handler={"$ref": "#/$defs/handler", **_description_of(OPERATION_KEYS["handler"])}
-            ),
-            "handler": {"oneOf": handlers},
-            "service": object_of(SERVICE_KEYS, ["base_url"]),
-            "upstream": {**object_of(UPSTREAM_KEYS), "oneOf": [{"required": ["command"]}, {"required": ["url"]}]},
-        },
-    }
-
-
-SCHEMA: dict[str, JSON] = _make_schema()
-"""A JSON Schema of the file, for editors; the reader also finds faults that no schema can express."""

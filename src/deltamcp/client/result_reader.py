@@ -22,9 +22,9 @@ from deltamcp.errors import ArgumentsError, ClientError, ResultLostError, UsageE
 from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData
 from deltamcp.results.document import find_rows, parse_path
-from deltamcp.results.notes import RAW_PREFIX
 from deltamcp.results.policy import META_KEY, RequestPolicy, ResultPolicy, resolve_policy
 from deltamcp.results.shown_result import FirstReply
+from deltamcp.results.window import RAW_PREFIX
 from deltamcp.runtime.threads import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import JSON, LOCAL, Caller

@@ -212,30 +212,9 @@ class GatewayApi:
             "pays": None if pays is None else pays.as_json(),
         }
 
-    async def answer_servers(self, _: NothingAsked) -> JSON:
-        return await self.servers.list_all()
-
-    async def answer_server(self, asked: NamedServer) -> JSON:
-        return await self.servers.describe(asked.server)
-
     async def answer_restart(self, asked: NamedServer) -> JSON:
         self.servers.find(asked.server).connection.restart()
         return {"restarted": asked.server}
-
-    async def answer_surface(self, _: NothingAsked) -> JSON:
-        return await self.playground.surface()
-
-    async def answer_tools(self, asked: ToolFilter) -> JSON:
-        return await self.playground.list_tools(asked.text, asked.server, asked.after, asked.limit)
-
-    async def answer_tool(self, asked: NamedTool) -> JSON:
-        return await self.playground.describe(asked.name)
-
-    async def answer_search(self, asked: ModelQuery) -> JSON:
-        return await self.playground.search(asked.query)
-
-    async def answer_call(self, asked: TriedCall) -> JSON:
-        return await self.playground.call(asked.name, asked.arguments)
 
     async def answer_calls(self, asked: CallFilter) -> JSON:
         if asked.content:
@@ -249,12 +228,6 @@ class GatewayApi:
     async def answer_cancel(self, asked: CancelledCall) -> JSON:
         await self.records.cancel(asked.id)
         return {"cancelled": asked.id}
-
-    async def answer_reviews(self, _: NothingAsked) -> JSON:
-        return await asyncio.to_thread(self.reviews.list_waiting)
-
-    async def answer_diff(self, asked: ReviewedDefinition) -> JSON:
-        return await asyncio.to_thread(self.reviews.show, asked.server, asked.place)
 
     async def answer_approve(self, asked: ReviewedDefinition) -> JSON:
         await asyncio.to_thread(self.reviews.decide, asked.server, asked.place, asked.seen, True)
@@ -287,18 +260,22 @@ ASKS: Mapping[str, Ask] = MappingProxyType(
     {
         "about": Ask(GatewayApi.answer_about),
         "home": Ask(GatewayApi.answer_home),
-        "servers": Ask(GatewayApi.answer_servers),
-        "server": Ask(GatewayApi.answer_server, NamedServer),
-        "surface": Ask(GatewayApi.answer_surface),
-        "tools": Ask(GatewayApi.answer_tools, ToolFilter),
-        "tool": Ask(GatewayApi.answer_tool, NamedTool),
-        "search": Ask(GatewayApi.answer_search, ModelQuery),
+        "servers": Ask(lambda api, _: api.servers.list_all()),
+        "server": Ask(lambda api, asked: api.servers.describe(asked.server), NamedServer),
+        "surface": Ask(lambda api, _: api.playground.surface()),
+        "tools": Ask(
+            lambda api, asked: api.playground.list_tools(asked.text, asked.server, asked.after, asked.limit), ToolFilter
+        ),
+        "tool": Ask(lambda api, asked: api.playground.describe(asked.name), NamedTool),
+        "search": Ask(lambda api, asked: api.playground.search(asked.query), ModelQuery),
         "calls": Ask(GatewayApi.answer_calls, CallFilter),
         "pending": Ask(GatewayApi.answer_pending),
-        "reviews": Ask(GatewayApi.answer_reviews),
-        "diff": Ask(GatewayApi.answer_diff, ReviewedDefinition),
+        "reviews": Ask(lambda api, _: asyncio.to_thread(api.reviews.list_waiting)),
+        "diff": Ask(
+            lambda api, asked: asyncio.to_thread(api.reviews.show, asked.server, asked.place), ReviewedDefinition
+        ),
         "changes": Ask(GatewayApi.answer_changes, SeenChanges),
-        "call": Ask(GatewayApi.answer_call, TriedCall, is_change=True),
+        "call": Ask(lambda api, asked: api.playground.call(asked.name, asked.arguments), TriedCall, is_change=True),
         "approve": Ask(GatewayApi.answer_approve, ReviewedDefinition, is_change=True),
         "reject": Ask(GatewayApi.answer_reject, ReviewedDefinition, is_change=True),
         "restart": Ask(GatewayApi.answer_restart, NamedServer, is_change=True),

@@ -1,7 +1,7 @@
 """What of a gateway needs a person, the most urgent first, each with what to do. Pure: does no I/O."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -60,121 +60,107 @@ def rank(
         segments: The servers, by their names in the ledger.
         configuration: What `LiveConfiguration.describe` tells an operator.
     """
-    needs = _configuration(configuration)
-    needs += [need for row in servers for need in _needs_of(row)]
-    needs += _reviews(waiting)
+    needs = [
+        *_configuration(configuration),
+        *(need for row in servers for need in _needs_of(row)),
+        *_reviews(waiting),
+        *_costs(cut_tools, rows, segments),
+        *_find_unused(servers, rows, segments),
+    ]
+    return sorted(needs, key=lambda need: need.urgency)
+
+
+def _costs(cut_tools: Mapping[str, int], rows: LedgerRows, segments: Mapping[str, str]) -> Iterator[Need]:
     total = ledger_figures.total(rows).total
     if total.saved < 0:
-        needs.append(
-            Need(
-                Urgency.COSTLY,
-                "loses",
-                f"The gateway has cost {-total.saved:,} tokens more than it saved",
-                'disclosure = "auto" in its configuration lists tools plainly where that costs less.',
-                command="delta-mcp stats --by day",
-            )
+        yield Need(
+            Urgency.COSTLY,
+            "loses",
+            f"The gateway has cost {-total.saved:,} tokens more than it saved",
+            'disclosure = "auto" in its configuration lists tools plainly where that costs less.',
+            command="delta-mcp stats --by day",
         )
     for name, calls in sorted(cut_tools.items(), key=lambda pair: -pair[1]):
         segment, _, tool = name.partition(".")
         server = segments.get(segment, segment)
-        needs.append(
-            Need(
-                Urgency.COSTLY,
-                "cut",
-                f"Every result of {name} was cut ({calls} calls)",
-                f"Raise max_tokens in [servers.{server}.results], or have {tool} return less.",
-                server,
-                page="calls?outcome=cut",
-            )
+        yield Need(
+            Urgency.COSTLY,
+            "cut",
+            f"Every result of {name} was cut ({calls} calls)",
+            f"Raise max_tokens in [servers.{server}.results], or have {tool} return less.",
+            server,
+            page="calls?outcome=cut",
         )
-    needs += _find_unused(servers, rows, segments)
-    return sorted(needs, key=lambda need: need.urgency)
 
 
-def _configuration(described: Mapping[str, Any]) -> list[Need]:
-    needs = []
+def _configuration(described: Mapping[str, Any]) -> Iterator[Need]:
     if described.get("fault"):
-        needs.append(
-            Need(
-                Urgency.WAITING,
-                "configuration",
-                "The configuration is wrong, so the one before stays in use",
-                "Mend its file; the gateway reads it again by itself.",
-                details=[described["fault"]],
-            )
+        yield Need(
+            Urgency.WAITING,
+            "configuration",
+            "The configuration is wrong, so the one before stays in use",
+            "Mend its file; the gateway reads it again by itself.",
+            details=[described["fault"]],
         )
     if described.get("leftOut"):
-        needs.append(
-            Need(
-                Urgency.WAITING,
-                "left out",
-                "Servers of the configuration are left out",
-                "Do what is said of each; the gateway then starts it by itself.",
-                details=[*described["leftOut"]],
-            )
+        yield Need(
+            Urgency.WAITING,
+            "left out",
+            "Servers of the configuration are left out",
+            "Do what is said of each; the gateway then starts it by itself.",
+            details=[*described["leftOut"]],
         )
     if described.get("afterRestart"):
         keys = ", ".join(described["afterRestart"])
-        needs.append(
-            Need(
-                Urgency.COSTLY,
-                "restart",
-                f"The new {keys} of the configuration {'hold' if ',' in keys else 'holds'} after a restart",
-                "Stop the gateway, and start it again.",
-            )
+        yield Need(
+            Urgency.COSTLY,
+            "restart",
+            f"The new {keys} of the configuration {'hold' if ',' in keys else 'holds'} after a restart",
+            "Stop the gateway, and start it again.",
         )
-    return needs
 
 
-def _needs_of(row: Mapping[str, Any]) -> list[Need]:
+def _needs_of(row: Mapping[str, Any]) -> Iterator[Need]:
     name = row["name"]
     if row["wantsLogin"]:
-        return [
-            Need(
-                Urgency.BROKEN,
-                "login",
-                f"{name} needs a login",
-                "Log in at a terminal; the gateway then uses the new login by itself.",
-                name,
-                [row["error"]] if row["error"] else [],
-                f"delta-mcp login {name}",
-                "servers",
-            )
-        ]
-    if row["isDown"]:
-        return [
-            Need(
-                Urgency.BROKEN,
-                "down",
-                f"{name} is down{': ' + row['error'].rstrip('.') if row['error'] else ''}",
-                "Mend what it says, then restart it. The gateway tries again by itself, too.",
-                name,
-                [*row["stderr"]],
-                f"delta-mcp restart {name}",
-                "servers",
-            )
-        ]
-    if row["fault"]:
-        return [
-            Need(
-                Urgency.BROKEN,
-                "unlisted",
-                f"{name} does not list its tools",
-                "Its stderr may say why; restart it when it is mended.",
-                name,
-                [row["fault"]],
-                f"delta-mcp logs {name}",
-                "servers",
-            )
-        ]
-    return []
+        yield Need(
+            Urgency.BROKEN,
+            "login",
+            f"{name} needs a login",
+            "Log in at a terminal; the gateway then uses the new login by itself.",
+            name,
+            [row["error"]] if row["error"] else [],
+            f"delta-mcp login {name}",
+            "servers",
+        )
+    elif row["isDown"]:
+        yield Need(
+            Urgency.BROKEN,
+            "down",
+            f"{name} is down{': ' + row['error'].rstrip('.') if row['error'] else ''}",
+            "Mend what it says, then restart it. The gateway tries again by itself, too.",
+            name,
+            [*row["stderr"]],
+            f"delta-mcp restart {name}",
+            "servers",
+        )
+    elif row["fault"]:
+        yield Need(
+            Urgency.BROKEN,
+            "unlisted",
+            f"{name} does not list its tools",
+            "Its stderr may say why; restart it when it is mended.",
+            name,
+            [row["fault"]],
+            f"delta-mcp logs {name}",
+            "servers",
+        )
 
 
-def _reviews(waiting: Sequence[Any]) -> list[Need]:
+def _reviews(waiting: Sequence[Any]) -> Iterator[Need]:
     by_server: dict[str, list[Any]] = {}
     for one in waiting:
         by_server.setdefault(one["server"], []).append(one)
-    needs = []
     for server, found in by_server.items():
         counts = [
             f"{len(some)} {change} {word if len(some) == 1 else plural}"
@@ -183,32 +169,28 @@ def _reviews(waiting: Sequence[Any]) -> list[Need]:
             if (some := [one for one in found if one["change"] == change and _is_entry(one) == (word == "entry")])
         ]
         they = "it" if len(found) == 1 else "them"
-        needs.append(
-            Need(
-                Urgency.WAITING,
-                "review",
-                f"{server} has {' and '.join(counts)}, kept out until you approve {they}",
-                "Read what changed, then approve or reject it.",
-                server,
-                [one["imitates"] or f"{one['kind']} {one['name']}" for one in found[:5]],
-                approve_command(server),
-                "review",
-            )
+        yield Need(
+            Urgency.WAITING,
+            "review",
+            f"{server} has {' and '.join(counts)}, kept out until you approve {they}",
+            "Read what changed, then approve or reject it.",
+            server,
+            [one["imitates"] or f"{one['kind']} {one['name']}" for one in found[:5]],
+            approve_command(server),
+            "review",
         )
-    return needs
 
 
 def _is_entry(waiting: Mapping[str, Any]) -> bool:
     return bool(entry_name(waiting["place"]))
 
 
-def _find_unused(servers: Sequence[Any], rows: LedgerRows, segments: Mapping[str, str]) -> list[Need]:
+def _find_unused(servers: Sequence[Any], rows: LedgerRows, segments: Mapping[str, str]) -> Iterator[Need]:
     """Tells of servers that were listed for so long, and never called; silent while the ledger is younger than that."""
     days = sorted({key.day for key in rows})
     if not days or _days_between(days[0], days[-1]) < UNUSED_DAYS - 1:
-        return []
+        return
     recent = {key: usage for key, usage in rows.items() if _days_between(key.day, days[-1]) < UNUSED_DAYS}
-    needs = []
     for segment, name in segments.items():
         lists = _usage(recent, segment, is_list=True)
         if segment == GATEWAY or not lists.calls or _usage(recent, segment, is_list=False).calls:
@@ -216,21 +198,18 @@ def _find_unused(servers: Sequence[Any], rows: LedgerRows, segments: Mapping[str
         first = min(key.day for key in rows if key.upstream == segment)
         if _days_between(first, days[-1]) < UNUSED_DAYS - 1:
             continue
-        needs.append(
-            Need(
-                Urgency.COSTLY,
-                "unused",
-                f"Nobody used {name} in {UNUSED_DAYS} days",
-                f"enabled = false in [servers.{name}] takes it away.",
-                name,
-                [
-                    f"Its definitions are {lists.before // lists.calls:,} tokens of a list without the gateway, "
-                    f"{lists.after // lists.calls:,} with it; {lists.calls:,} conversations were sent one."
-                ],
-                page="servers",
-            )
+        yield Need(
+            Urgency.COSTLY,
+            "unused",
+            f"Nobody used {name} in {UNUSED_DAYS} days",
+            f"enabled = false in [servers.{name}] takes it away.",
+            name,
+            [
+                f"Its definitions are {lists.before // lists.calls:,} tokens of a list without the gateway, "
+                f"{lists.after // lists.calls:,} with it; {lists.calls:,} conversations were sent one."
+            ],
+            page="servers",
         )
-    return needs
 
 
 def _usage(rows: LedgerRows, segment: str, is_list: bool) -> Usage:

@@ -11,6 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from msgspec import Struct, field
+
 from deltamcp.calls.observers import ObservedCall, outcome_word
 from deltamcp.errors import UsageError
 from deltamcp.gateway.ledger import NOT_A_MODEL
@@ -39,37 +41,24 @@ DONE = frozenset({"done", "promise", "input_required", "resource_required"})
 """The outcomes of calls that have not failed."""
 
 
-class CallRecord:
+_SHOWN_FIELDS = ("seq", "at", "client", "outcome", "ms", "before", "after", "cut")
+
+
+class CallRecord(Struct):
     """What is known of one call."""
 
-    __slots__ = (
-        "after",
-        "arguments",
-        "at",
-        "before",
-        "client",
-        "cut",
-        "is_known",
-        "ms",
-        "name",
-        "outcome",
-        "reply",
-        "seq",
-    )
-
-    def __init__(self, seq: int, name: str, is_known: bool, client: str, outcome: str, ms: float) -> None:
-        self.seq: int = seq
-        self.name: str = name
-        self.is_known: bool = is_known
-        self.client: str = client
-        self.outcome: str = outcome
-        self.ms: float = ms
-        self.at: float = time.time()
-        self.before: int | None = None
-        self.after: int | None = None
-        self.cut: bool = False
-        self.arguments: str | None = None
-        self.reply: str | None = None
+    seq: int
+    name: str
+    is_known: bool
+    client: str
+    outcome: str
+    ms: float
+    at: float = field(default_factory=time.time)
+    before: int | None = None
+    after: int | None = None
+    cut: bool = False
+    arguments: str | None = None
+    reply: str | None = None
 
     @property
     def place(self) -> tuple[str, str]:
@@ -80,31 +69,21 @@ class CallRecord:
     def as_json(self, with_content: bool) -> dict[str, JSON]:
         server, tool = self.place
         found: dict[str, JSON] = {
-            "seq": self.seq,
-            "at": self.at,
             "server": server,
             "tool": tool,
-            "client": self.client,
-            "outcome": self.outcome,
-            "ms": self.ms,
-            "before": self.before,
-            "after": self.after,
-            "cut": self.cut,
+            **{name: getattr(self, name) for name in _SHOWN_FIELDS},
         }
         if with_content and self.reply is not None:
             found |= {"arguments": self.arguments, "reply": self.reply}
         return found
 
 
-class ServerFigures:
+class ServerFigures(Struct):
     """Calls of one server since somebody looked."""
 
-    __slots__ = ("calls", "failed", "latencies")
-
-    def __init__(self) -> None:
-        self.calls: int = 0
-        self.failed: int = 0
-        self.latencies: deque[float] = deque(maxlen=_LATENCIES)
+    calls: int = 0
+    failed: int = 0
+    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
 
     def percentile(self, share: float) -> float | None:
         ranked = sorted(self.latencies)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from deltamcp.catalog.disclosure import definition_tokens
 from deltamcp.catalog.items.operation import Operation
-from deltamcp.dashboard.call_records import CallRecords
+from deltamcp.dashboard.call_records import CallRecords, ServerFigures
 from deltamcp.errors import UsageError
 from deltamcp.gateway.api_server import is_api
 from deltamcp.gateway.config import UpstreamConfig
@@ -111,7 +111,7 @@ class Servers:
     ) -> dict[str, JSON]:
         upstream, config, listing = behind.connection, behind.config, behind.listing
         state, redact = upstream.state, self._gateway.redact
-        figures = self._records.figures.get(segment)
+        figures = self._records.figures.get(segment) or ServerFigures()
         verdicts = self._gateway.quarantine.verdicts(upstream)
         fault = behind.fault or ("" if listing is None else listing.faults.get("tools", ""))
         is_down = state.phase is Phase.BACKING_OFF or (state.phase is Phase.STARTING and state.failures > 0)
@@ -134,10 +134,10 @@ class Servers:
             "here": here.get(segment, 0),
             "openCalls": state.open_calls,
             "waitingCalls": state.waiting_calls,
-            "calls": 0 if figures is None else figures.calls,
-            "failed": 0 if figures is None else figures.failed,
-            "p50": None if figures is None else figures.percentile(0.5),
-            "p95": None if figures is None else figures.percentile(0.95),
+            "calls": figures.calls,
+            "failed": figures.failed,
+            "p50": figures.percentile(0.5),
+            "p95": figures.percentile(0.95),
             "stderr": [line for _, line in upstream.stderr_lines[-_SHOWN_LINES:]] if is_down else [],
         }
 

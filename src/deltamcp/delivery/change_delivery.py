@@ -16,6 +16,7 @@ from deltamcp.delivery.stored_results import UNSCOPED, ResultRoot, StoredResults
 from deltamcp.deltas.root import ALGORITHM, root_digits
 from deltamcp.errors import MissingScopesError, UsageError
 from deltamcp.results import changes
+from deltamcp.results.blocks import add_notes
 from deltamcp.results.changes import (
     MAX_DELTA_SHARE,
     REANCHOR_AFTER_DELTAS,
@@ -26,11 +27,10 @@ from deltamcp.results.changes import (
 )
 from deltamcp.results.content import ResultData, json_or_text
 from deltamcp.results.encode import legend_of
-from deltamcp.results.notes import Handle, add_notes, whole_note
 from deltamcp.results.policy import META_KEY, RESET, ResolvedPolicy
-from deltamcp.results.shown_result import PREVIEW_TOKENS, FirstReply, ShownResult, select
-from deltamcp.results.stored_result import StoredHeader, StoredResult
-from deltamcp.results.window import without_words
+from deltamcp.results.shown_result import PREVIEW_TOKENS, FirstReply, ShownResult, StoredHeader, select
+from deltamcp.results.stored_result import StoredResult
+from deltamcp.results.window import Budget, Handle, WholeNote, without_words
 from deltamcp.runtime.threads import Computations
 from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Caller, Contents, Manifest, Text, TextResource, ToolResult
@@ -72,7 +72,7 @@ class _Pending(NamedTuple):
     def is_cheaper(self, text: str, share: float, work: Work) -> bool:
         """Whether a text costs less than a share of the whole result, and fits the budget."""
         policy = self.policy
-        policy.budget.spend_count(text, work)
+        Budget.of(policy).spend_count(text, work)
         cost = tokens.count(text, policy.model)
         if cost > (min(policy.max_tokens, PREVIEW_TOKENS) if policy.preview_above else policy.max_tokens):
             return False
@@ -356,7 +356,7 @@ class ChangeDelivery:
             return None
         await self._record(pending, handle, 0, brief)
         reply = _reply(brief.text, "full", (None, pending.result.root), handle, brief.form, brief.references)
-        named = whole_note(handle.name, reason).sentence if pending.policy.since is not None else ""
+        named = WholeNote(handle.name, reason).text() if pending.policy.since is not None else ""
         legend = legend_of([word for word in brief.words if word not in pending.told])
         self._continuation.told.add(pending.call.caller, brief.words)
         return add_notes(reply, [note for note in (brief.note, named, f"[{legend}]" if legend else "") if note])
@@ -365,7 +365,7 @@ class ChangeDelivery:
         policy, call, result = pending.policy, pending.call, pending.result
         is_asked = policy.since is not None
         is_named = is_asked or (not call.caller.is_remembered and len(pending.source.data) > _NAMED_ABOVE_BYTES)
-        asked = FirstReply(pending.source, policy, names_whole=is_named, reason=reason)
+        asked = FirstReply(pending.source, policy, names_whole=is_named, root=result.root, reason=reason)
         result_root = ResultRoot(result.root, call.digest, pending.shown is not pending.source.data)
         reply = await self._continuation.first_reply(asked, call.caller, call.origin, result_root)
         meta = (reply.meta or {}).get(META_KEY, {})

@@ -3,29 +3,26 @@
 References are arguments that name a stored result, or a part of one, instead of repeating it.
 """
 
-import functools
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
+from functools import partial
 from urllib.parse import unquote
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from deltamcp.delivery.sent_results import ToldWords
 from deltamcp.delivery.stored_results import ResultOrigin, ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference
-from deltamcp.results.budget import DEFAULT_MAX_TOKENS
-from deltamcp.results.content import ResultData, is_self_describing, single_data
+from deltamcp.results.blocks import add_notes
+from deltamcp.results.content import ResultData, single_data
 from deltamcp.results.document import RawJSON
-from deltamcp.results.notes import Handle, add_notes
-from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
+from deltamcp.results.policy import DEFAULT_MAX_TOKENS, META_KEY, ResolvedPolicy, ResultPolicy
 from deltamcp.results.queries.query import Query, run_query
-from deltamcp.results.shown_result import FirstPart, FirstReply
-from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
-from deltamcp.results.window import Window, without_words
+from deltamcp.results.shown_result import FirstReply, StoredHeader
+from deltamcp.results.stored_result import StoredResult, parse_continue_arguments
+from deltamcp.results.window import without_words
 from deltamcp.runtime.threads import Computations
-from deltamcp.values import JSON, Caller, Content, Text, TextResource, ToolResult
+from deltamcp.values import JSON, Caller, Text, TextResource, ToolResult
 from deltamcp.work import Work, WorkLimitError
 
 _MAX_REFERENCED_RESULTS = 64
@@ -33,9 +30,6 @@ _MAX_REFERENCED_RESULTS = 64
 _MAX_RESOURCE_BYTES = 8 * 1024 * 1024
 """The largest part of a stored result that is read as a resource: its text is copied and escaped."""
 _NO_TEXTS = "[The result has no text or value that fields and grep could select from.]"
-_NO_STRUCTURE = "No part of the result both fits and matches the output schema. "
-
-T = TypeVar("T")
 
 
 class Continuation:
@@ -51,26 +45,27 @@ class Continuation:
     ) -> ToolResult:
         """Returns the reply to a call: the whole result if it fits, else its first part.
 
-        A result with a root is stored even if it fits, to be the base of a delta.
+        `root` is where a result with a root can be found again.
         """
-        # Most results fit and are not stored; to find a place takes 10 µs.
-        place, source = functools.cache(lambda: self._stored.place(caller, origin, root)), reply.source
+        source, told = reply.source, self.told.of(caller)
+        # Most results are small: they fit, and are not stored. To find a place takes 10 µs.
+        is_stored = reply.names_whole or root is not None
+        may_be_stored = is_stored or len(source.data) > reply.policy.max_tokens
+        place = self._stored.place(caller, origin, root) if may_be_stored else None
         while True:
-            part = await self._show(reply, lambda: place().handle, caller)
-            is_stored = root is not None or reply.names_whole or not part.is_whole
-            if not is_stored or await self._stored.put(place(), _header(part, source, root), source.data):
+            handle = None if place is None else place.handle
+            try:
+                part = await self._computations.run(caller.account, partial(reply.show, handle, told))
+            except WorkLimitError:
+                part = await self._computations.run(caller.account, partial(reply.simplify().show, handle, told))
+            if part.is_whole and not is_stored:
                 break
-        handle = place().handle if is_stored else None
-        if part.window.words:
-            part = replace(part, window=self._explain(part.window, caller))
-        return _whole_reply(reply, part, handle) if part.is_whole else _part_reply(reply, part, handle)
-
-    async def _show(self, reply: FirstReply, handle: Callable[[], Handle | None], caller: Caller) -> FirstPart:
-        try:
-            return await self._run(caller, lambda work: reply.show(handle, work))
-        except WorkLimitError:
-            simple = reply.simplify()
-            return await self._run(caller, lambda work: simple.show(handle, work))
+            if place is None:
+                place = self._stored.place(caller, origin, root)
+            elif await self._stored.put(place, part.header, source.data):
+                break
+        self.told.add(caller, part.words)
+        return part.reply
 
     async def single_data(self, result: ToolResult, caller: Caller, keeps_structure: bool) -> ResultData | None:
         """Returns the one text or JSON value that a result consists of; None if it has more.
@@ -78,7 +73,7 @@ class Continuation:
         `keeps_structure` is whether the caller expects the structured content as the tool made it.
         """
         try:
-            return await self._run(caller, lambda work: single_data(result, work, keeps_structure))
+            return await self._computations.run(caller.account, lambda work: single_data(result, work, keeps_structure))
         except WorkLimitError:
             return None
 
@@ -94,14 +89,14 @@ class Continuation:
             return replace(reply, content=[*reply.content, *blocks.others_of(result)])
         if policy.has_callers_query:
             result = add_notes(result, [_NO_TEXTS])
-        if await self._run(caller, lambda work: blocks.fits(result, policy, work)):
+        if await self._computations.run(caller.account, lambda work: blocks.fits(result, policy, work)):
             return result
 
         place, data = self._stored.place(caller, origin), blocks.encode_blocks(result)
         head = StoredHeader("json", None, replace(policy, fields=None), is_part=True)
         while True:
-            cut = await self._run(
-                caller, lambda work: blocks.truncate_blocks(result, policy, place.handle, promised, work)
+            cut = await self._computations.run(
+                caller.account, lambda work: blocks.truncate_blocks(result, policy, place.handle, promised, work)
             )
             if await self._stored.put(place, head, data):
                 return cut
@@ -120,16 +115,14 @@ class Continuation:
         stored, path = await self._stored.find(read.handle, caller), ""
         if read.since:
             base = await self._stored.find(read.since, caller)
-            window = await self._run(caller, lambda work: stored.read_changes(base, read, requested, work))
+            window = await self._computations.run(
+                caller.account, lambda work: stored.read_changes(base, read, requested, work)
+            )
         else:
-            window, path = await self._run(caller, lambda work: stored.read(read, requested, work))
-        window = self._explain(window, caller)
-        meta = {META_KEY: {"handle": read.handle, **_window_meta(window, path)}}
+            window, path = await self._computations.run(caller.account, lambda work: stored.read(read, requested, work))
+        window = without_words(window, self.told.tell(caller, window.words))
+        meta = {META_KEY: {"handle": read.handle, **window.meta(path)}}
         return add_notes(ToolResult([Text(window.text)], meta=meta), window.notes)
-
-    def _explain(self, window: Window, caller: Caller) -> Window:
-        """Returns a window that explains what its conversation was not told yet."""
-        return without_words(window, self.told.tell(caller, window.words))
 
     async def resolve_references(self, arguments: dict[str, JSON], caller: Caller, strict: bool) -> dict[str, JSON]:
         """Returns the arguments with every `{"$result": ...}` replaced by the stored value that it names.
@@ -141,7 +134,9 @@ class Continuation:
             MissingScopesError: the caller lacks scopes for a result that a reference names.
             StoreError: the store cannot be reached.
         """
-        found = await self._run(caller, lambda work: list(reference.find_references(arguments, work)))
+        found = await self._computations.run(
+            caller.account, lambda work: list(reference.find_references(arguments, work))
+        )
         opened: dict[str, StoredResult | None] = {}
         for name in (each[reference.KEY] for each in found):
             if not isinstance(name, str):
@@ -152,7 +147,9 @@ class Continuation:
                     raise UsageError(f"One call's arguments may refer to at most {_MAX_REFERENCED_RESULTS} results.")
                 opened[name] = await self._open_referenced(name, caller, strict)
         results = {name: stored for name, stored in opened.items() if stored is not None}
-        return await self._run(caller, lambda work: _resolve(arguments, found, results, strict, work))
+        return await self._computations.run(
+            caller.account, lambda work: _resolve(arguments, found, results, strict, work)
+        )
 
     async def _open_referenced(self, name: str, caller: Caller, strict: bool) -> StoredResult | None:
         try:
@@ -176,7 +173,7 @@ class Continuation:
         name, path = place
         try:
             stored = await self._stored.open(name, caller)
-            data = await self._run(caller, lambda work: stored.parts(work).at(path))
+            data = await self._computations.run(caller.account, lambda work: stored.parts(work).at(path))
         except WorkLimitError:
             raise
         except UsageError:
@@ -191,9 +188,6 @@ class Continuation:
         else:
             read = TextResource(uri, str(memoryview(data), "utf-8"), "application/json")
         return read, ResultOrigin(stored.origin, stored.scopes)
-
-    async def _run(self, caller: Caller, compute: Callable[[Work], T]) -> T:
-        return await self._computations.run(caller.account, compute)
 
 
 def _resolve(
@@ -252,59 +246,3 @@ def _select(data: RawJSON | str, fields: JSON, work: Work) -> str | bytes:
     if found.is_miss:
         raise UsageError(f"{reference.KEY}: {found.sentence}")
     return found.data
-
-
-def _header(part: FirstPart, source: ResultData, root: ResultRoot | None) -> StoredHeader:
-    window, shown = part.window, part.shown
-    return StoredHeader(
-        "text" if isinstance(source.data, str) else "json",
-        shown.rows,
-        shown.policy,
-        "" if root is None else root.root,
-        is_part=window.is_part,
-        first=window.next or 0,
-    )
-
-
-def _whole_reply(asked: FirstReply, part: FirstPart, stored: Handle | None) -> ToolResult:
-    source, window = asked.source, part.window
-    # Programs need the form if the text is not evidently JSON, or if the result is the base of a delta.
-    needs_form = window.form == "table" or stored is not None or not is_self_describing(source.data)
-    meta: dict[str, JSON] = {"form": window.form} if needs_form else {}
-    if stored is not None:
-        meta["handle"] = stored.name
-    reply, notes = ToolResult([Text(window.text)], source.structured), window.notes
-    if source.original_result is not None and part.keeps_original:
-        reply = source.original_result
-        notes = [f"[handle {stored.name}.]"] if asked.names_whole and stored is not None else []
-    reply = replace(reply, meta={**(reply.meta or {}), META_KEY: meta}) if meta else reply
-    return add_notes(reply, notes)
-
-
-def _part_reply(asked: FirstReply, part: FirstPart, stored: Handle | None) -> ToolResult:
-    window, policy = part.window, part.shown.policy
-    content: list[Content] = [Text(window.text)]
-    meta = _window_meta(window, "")
-    if part.shown.is_outlined:
-        meta["selects"] = "nothing"
-    elif policy.has_callers_query and not window.is_part:
-        meta["selects"] = "all"
-    if stored is None:
-        meta["rest"] = "not stored"
-    else:
-        meta = {"handle": stored.name, **meta}
-        # A window that lacks only unselected fields has no link.
-        content += [stored.link] if policy.may_link and window.is_part else []
-    # Clients accept a result without the structured content of its output schema only as an error.
-    structured = window.value if asked.admits is not None and part.is_admitted else UNSET
-    return add_notes(ToolResult(content, structured, not part.is_admitted, {META_KEY: meta}), window.notes)
-
-
-def _window_meta(window: Window, path: str) -> dict[str, JSON]:
-    """Returns the fields from which a program can put a value together from several replies."""
-    meta: dict[str, JSON] = {"form": window.form, "unit": window.unit, "path": path}
-    if window.unit != "whole":
-        meta |= {"start": window.start, "end": window.end, "total": window.total}
-    if window.cuts:
-        meta["cuts"] = list(window.cuts)
-    return meta

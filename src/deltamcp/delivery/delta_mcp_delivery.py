@@ -20,10 +20,9 @@ from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import content, delta_mcp_shapes, document
 from deltamcp.results.content import ResultData
-from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
-from deltamcp.results.shown_result import select
-from deltamcp.results.stored_result import StoredHeader
+from deltamcp.results.shown_result import StoredHeader, select
+from deltamcp.results.window import Budget, Handle, may_link
 from deltamcp.runtime.threads import Computations
 from deltamcp.values import JSON, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
@@ -167,7 +166,7 @@ def _reply(
         work.spend(len(value) if isinstance(value, list | dict) else 0)
         number, size = (None, None) if page is None else (page.page, page.page_size)
         return _json_reply(delta_mcp_shapes.original_shape(value, policy.max_tokens, policy.page_size, number, size))
-    if handle is None or not policy.may_link:
+    if handle is None or not may_link(policy):
         return _json_reply(_shape(value, policy, page, 0, work).value, handle)
     # Handles are random and differ in tokens; counting each character as a token makes pages the same for all of them.
     nameless = jsonrpc.encode(handle.link).decode().replace(handle.name, "")
@@ -179,7 +178,7 @@ def _shape(
     value: JSON, policy: ResolvedPolicy, page: PageRequest | None, reserved: int, work: Work
 ) -> delta_mcp_shapes.ShapedValue:
     """Returns a value in the protocol's shape, within the budget less `reserved` tokens."""
-    budget = replace(policy, max_tokens=policy.max_tokens - reserved).budget
+    budget = Budget.of(replace(policy, max_tokens=policy.max_tokens - reserved))
     if isinstance(value, str):
         work.spend(len(value) // _CHARS_PER_STEP)
     elif isinstance(value, list | dict):

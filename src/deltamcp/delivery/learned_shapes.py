@@ -88,7 +88,7 @@ class LearnedShapes:
         data = source.data
         if operation.declares_names or len(data) > _MAX_RESULT_BYTES:
             return
-        seen, digest = self._find_or_add(caller.principal.owner, operation.id), hash(data)
+        seen, digest = self._find_or_add(caller.principal, operation.id), hash(data)
         if len(seen.digests) >= _LEARNED_RESULTS or digest in seen.digests:
             return
 
@@ -104,10 +104,13 @@ class LearnedShapes:
         if self._path is not None and caller.principal is LOCAL:
             await self._write(self._path)
 
-    def _find_or_add(self, owner: str, id_: str) -> _SeenResults:
+    def _find_or_add(self, principal: Principal, id_: str) -> _SeenResults:
+        owner = principal.owner
         shapes = self._by_owner.setdefault(owner, OrderedDict())
         self._by_owner.move_to_end(owner)
-        seen = shapes.setdefault(id_, _SeenResults())
+        seen = shapes.get(id_)
+        if seen is None:
+            seen = shapes[id_] = _SeenResults()
         shapes.move_to_end(id_)
         if len(shapes) > _MAX_SHAPES_EACH:
             shapes.popitem(last=False)

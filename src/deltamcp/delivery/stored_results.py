@@ -23,8 +23,9 @@ from deltamcp import tokens
 from deltamcp.deltas.root import SHORT_DIGITS, root_digits
 from deltamcp.errors import MissingScopesError, UsageError
 from deltamcp.limits import Limits
-from deltamcp.results.notes import Handle
-from deltamcp.results.stored_result import StoredHeader, StoredResult, pack_result
+from deltamcp.results.shown_result import StoredHeader
+from deltamcp.results.stored_result import StoredResult, pack_result
+from deltamcp.results.window import Handle
 from deltamcp.runtime.files import add_own_file, make_own_folder, read_own_file, user_folder
 from deltamcp.runtime.seal import KEY_BYTES, Seal
 from deltamcp.stores.store import Quotas, Store, StoreError, StoreFullError, StoreUnreachableError
@@ -279,9 +280,12 @@ class StoredResults:
 
     def place(self, caller: Caller, origin: ResultOrigin, root: ResultRoot | None = None) -> ResultPlace:
         """Returns a place for a result, with a handle that is most likely free."""
-        is_named_by_root = root is not None and not root.is_partial and caller.has_short_handles
-        names = self._root_names(root.root) if root is not None and is_named_by_root else _random_names(caller)
-        owner, account, lifetimes = self._owner(caller), self._account(caller), self._lifetimes_for(caller)
+        owner, is_short = self._owner(caller), caller.has_short_handles
+        is_named_by_root = root is not None and not root.is_partial and is_short
+        names = _random_names(is_short, caller.shares_handles)
+        if root is not None and is_named_by_root:
+            names = self._root_names(root.root)
+        account, lifetimes = self._account(caller), self._lifetimes_for(caller)
         handle = self.handle(next(names))
         return ResultPlace(caller, owner, account, lifetimes, origin, root, is_named_by_root, names, handle)
 
@@ -543,14 +547,16 @@ class StoredResults:
         yield digits[:SHORT_DIGITS]
 
 
-def _random_names(caller: Caller) -> Iterator[str]:
+def _random_names(is_short: bool, is_shared: bool) -> Iterator[str]:
     """Returns random names: short ones for the local user, else names that nobody can guess.
+
+    Those of callers that cannot be told apart are longer.
 
     Short names are random too, so that after a restart an old handle does not name another result.
     """
-    groups = _SHARED_GROUPS if caller.shares_handles else _PRINCIPAL_GROUPS
+    groups = _SHARED_GROUPS if is_shared else _PRINCIPAL_GROUPS
     while True:
-        yield f"R{_random_text(_SHORT_LETTERS)}" if caller.has_short_handles else _random_text(_GROUP * groups)
+        yield f"R{_random_text(_SHORT_LETTERS)}" if is_short else _random_text(_GROUP * groups)
 
 
 def _random_text(alphabets: Sequence[str]) -> str:

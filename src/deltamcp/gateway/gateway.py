@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakSet
 
 import msgspec
@@ -18,7 +18,6 @@ import msgspec
 from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.client.client import DeltaClient
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.target import Address, Endpoint, GrpcAddress, InProcessServer, Program
 from deltamcp.delivery.stored_results import KeptResults
@@ -43,6 +42,9 @@ from deltamcp.runtime.secrets import secrets_left_out
 from deltamcp.server import DeltaServer
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.version import VERSION
+
+if TYPE_CHECKING:
+    from deltamcp.client.client import DeltaClient
 
 _LOST_ADVICE = "With keep_results = true in its gateway.toml, the gateway keeps results when it is started anew."
 _PASSED_ON = frozenset({"auth", "encoding", "info", "max_bytes", "token"})
@@ -307,7 +309,7 @@ def _link_module(config: UpstreamConfig) -> str:
     return "memory" if is_api(config.entry) else "process" if "command" in config.entry else "http"
 
 
-def server_of_client(client: DeltaClient, prefix: str) -> DeltaServer:
+def server_of_client(client: "DeltaClient", prefix: str) -> DeltaServer:
     """Returns a server that offers what the server of a client offers, with names that begin with a prefix.
 
     The author vouches for that server: its definitions are not reviewed, and nothing is kept on disk. What it asks

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from deltamcp.calls.call_spans import CONTEXT_KEYS
+from deltamcp.calls.observers import CONTEXT_KEYS
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.tool_calls import PreparedCall, ToolCalls
 from deltamcp.catalog.catalog import Catalog

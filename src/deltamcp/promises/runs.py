@@ -24,8 +24,8 @@ from deltamcp.promises import record
 from deltamcp.promises.record import PromiseRecord, shown_key
 from deltamcp.promises.store import PromiseQueue, PromiseStore, PromiseWatch
 from deltamcp.promises.stored_call import PromisedCall, encode_outcome
+from deltamcp.results.blocks import add_notes
 from deltamcp.results.content import server_error
-from deltamcp.results.notes import add_notes
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
 from deltamcp.stores.store import StoreError, StoreFullError, StoreUnreachableError
 from deltamcp.values import (

@@ -4,6 +4,7 @@ Texts count, those of embedded resources too, and structured content as compact 
 the text says counts once, because hosts show one of the two. Images, sound and links do not count.
 """
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -11,9 +12,9 @@ from msgspec import UNSET, DecodeError, to_builtins
 from msgspec.structs import replace
 
 from deltamcp import tokens
-from deltamcp.results.budget import find_largest
-from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
+from deltamcp.results.truncation import find_largest
+from deltamcp.results.window import Budget, Handle, may_link
 from deltamcp.values import JSON, Content, EmbeddedResource, RawResult, ResourceLink, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work
@@ -48,14 +49,14 @@ def _is_text(block: Content | dict[str, JSON]) -> bool:
 def fits(result: ToolResult, policy: ResolvedPolicy, work: Work) -> bool:
     texts = visible_texts(result)
     work.spend(len(texts))
-    return policy.budget.admits(texts, work)
+    return Budget.of(policy).admits(texts, work)
 
 
 def cost(result: ToolResult, policy: ResolvedPolicy, work: Work) -> int:
     """Returns the tokens of everything that a host may show of a result."""
     texts = visible_texts(result)
     work.spend(len(texts))
-    return policy.budget.cost_of(texts, work)
+    return Budget.of(policy).cost_of(texts, work)
 
 
 def truncate_blocks(
@@ -79,12 +80,12 @@ def truncate_blocks(
             if (cut := _cut_block(block, max(0, chars - end + len(text)))) is not None
         ]
         content.append(Text(_rest_note(reason, chars, texts, handle)))
-        if handle is not None and policy.may_link:
+        if handle is not None and may_link(policy):
             content.append(handle.link)
         candidates[chars] = replace(result, content=content, structured=UNSET, is_error=promised)
         return cost(candidates[chars], policy, work)
 
-    shown = find_largest(min(ends[-1], policy.max_chars), policy.max_tokens * 3, cut_cost, policy.max_tokens)
+    shown = find_largest(min(ends[-1], Budget.of(policy).max_chars), policy.max_tokens * 3, cut_cost, policy.max_tokens)
     meta = {**(result.meta or {}), META_KEY: {"handle": handle.name} if handle is not None else {"rest": "not stored"}}
     if shown is None:
         # The links and embedded resources alone exceed the budget.
@@ -181,3 +182,45 @@ def _says(text: str, structured: JSON) -> bool:
         value == structured
         or (isinstance(structured, dict) and structured.keys() == _WRAPPED and structured["result"] == value)
     )
+
+
+# Notes
+
+EMPTY_NOTE = "(empty result)"
+"""The note of a reply that a model could take for one that was lost."""
+
+
+def is_empty(reply: ToolResult) -> bool:
+    """Returns whether a reply has neither structured content nor blocks other than empty texts."""
+    return reply.structured is UNSET and not any(
+        block.text.strip() if isinstance(block, Text) else True for block in reply.content
+    )
+
+
+def add_notes(reply: ToolResult, notes: Sequence[str]) -> ToolResult:
+    """Returns a reply with notes below its text; `lengths` in its `_meta` tells programs where the text ends, and
+    `notes` how many blocks at the end are notes.
+
+    Text and notes are one block: client libraries pass several texts to the model as JSON, with an escape for every
+    quote and line break. A whole JSON value stays a block of its own, because programs parse it; so do several texts.
+    """
+    texts = [block for block in reply.content if isinstance(block, Text)]
+    if not notes:
+        return reply
+    meta = reply.meta or {}
+    own: dict[str, JSON] = meta.get(META_KEY, {})
+    if len(texts) != 1 or _is_whole_json(texts[0].text, own):
+        count = own.get("notes", 0) + len(notes)
+        return replace(
+            reply, content=[*reply.content, *map(Text, notes)], meta={**meta, META_KEY: {**own, "notes": count}}
+        )
+    text = texts[0].text
+    noted = replace(texts[0], text="\n".join(part for part in (text, *notes) if part))
+    lengths = [*own.get("lengths", [len(text)]), *map(len, notes)]
+    content = [noted if block is texts[0] else block for block in reply.content]
+    return replace(reply, content=content, meta={**meta, META_KEY: {**own, "lengths": lengths}})
+
+
+def _is_whole_json(text: str, meta: dict[str, JSON]) -> bool:
+    is_json = meta["form"] == "json" if "form" in meta else text[:1] in ("{", "[")
+    return is_json and meta.get("unit", "whole") == "whole" and "cuts" not in meta

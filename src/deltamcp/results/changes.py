@@ -11,8 +11,8 @@ from deltamcp.results import document
 from deltamcp.results.content import is_symbol_graph
 from deltamcp.results.document import find_rows, pointer
 from deltamcp.results.encode import encode
-from deltamcp.results.notes import Handle
 from deltamcp.results.policy import SINCE_KEY, ResolvedPolicy
+from deltamcp.results.window import Budget, Handle
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 from deltamcp.work import Work
@@ -290,7 +290,7 @@ class ComparableValue(NamedTuple):
             if len(shorter) < len(text):
                 text, references, expected_root = shorter, pointer(*self.rows), root_of(new)
         # Which does not fit is not sent, so it need not be checked.
-        if text.startswith("=") or len(text) > policy.max_chars:
+        if text.startswith("=") or len(text) > Budget.of(policy).max_chars:
             return None
         count_encoding(base, work)
         if root_of(apply_delta(base, text)) != expected_root:

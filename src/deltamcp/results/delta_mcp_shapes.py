@@ -15,7 +15,7 @@ from decimal import Decimal
 from itertools import accumulate, islice
 from typing import NamedTuple
 
-from deltamcp.results.budget import DELTA_MCP_MAX_TOKENS
+from deltamcp.results.policy import DELTA_MCP_MAX_TOKENS
 from deltamcp.values import JSON
 from deltamcp.wire.canonical import encode_canonical
 

@@ -137,8 +137,7 @@ def decode_counted(data: RawJSON, work: Work) -> JSON:
     Raises:
         TooManyValuesError: the document may have more than `MAX_VALUES` values.
     """
-    if len(data) <= _SMALL_BYTES:  # as most rows
-        work.spend()
+    if len(data) <= _SMALL_BYTES:  # as most rows, whose owner counts them
         return decode(data)
     work.scan(len(data))
     values = estimate_values(data, work)
@@ -465,7 +464,7 @@ class LazyItems(Sequence[RawJSON]):
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
-            return [jsonrpc.encode(value) for value in self._values[place]]
+            return [self[at] for at in range(*place.indices(len(self._values)))]
         return jsonrpc.encode(self._values[place])
 
     @classmethod
@@ -476,6 +475,11 @@ class LazyItems(Sequence[RawJSON]):
                 return None
             value = value[step]
         return cls(value) if type(value) is list else None
+
+
+def rows_at(data: RawJSON, path: Sequence[str], value: Any, work: Work) -> Sequence[RawJSON]:
+    """Returns the rows at a path, each encoded; `value` is the decoded `data`, where available."""
+    return LazyItems.at(value, path) or items(at(data, path, work), work)
 
 
 class LazyMembers(Mapping[str, RawJSON]):

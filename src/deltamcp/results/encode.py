@@ -93,11 +93,8 @@ class EncodedText(NamedTuple):
     text: str
     form: Literal["json", "table"]
     words: tuple[str, ...] = ()
-
-    @property
-    def legend(self) -> str:
-        """The line that explains the text."""
-        return legend_of(self.words)
+    legend: str = ""
+    """The line with these words."""
 
 
 def encode(
@@ -129,8 +126,10 @@ def encode(
     if text is None:
         return EncodedText(compact, "json")
     words = table_words(text)
-    explained = search.count(text) + (search.count(f"\n[{legend_of(words)}]") if words else 0)
-    return EncodedText(text, "table", words) if explained < search.count(compact) else EncodedText(compact, "json")
+    legend = legend_of(words)
+    explained = search.count(text) + (search.count(f"\n[{legend}]") if words else 0)
+    is_shorter = explained < search.count(compact)
+    return EncodedText(text, "table", words, legend) if is_shorter else EncodedText(compact, "json")
 
 
 def _document_text(value: Any, json: str, search: "_TableSearch") -> str | None:

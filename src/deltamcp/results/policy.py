@@ -11,9 +11,15 @@ from msgspec.structs import fields, replace
 
 from deltamcp import tokens
 from deltamcp.errors import ConfigurationError, UsageError
-from deltamcp.results.budget import DEFAULT_MAX_TOKENS, DELTA_MCP_MAX_TOKENS, MIN_MAX_TOKENS, Budget
 from deltamcp.results.queries.query import Query, check_query
-from deltamcp.values import JSON, Caller
+from deltamcp.values import JSON
+
+DEFAULT_MAX_TOKENS = 20_000
+"""The budget of a result where a policy applies and names none: hosts cut results at about 25,000 tokens."""
+MIN_MAX_TOKENS = 50
+"""The smallest budget that a policy may name; in less, a note and a handle leave no space for data."""
+DELTA_MCP_MAX_TOKENS = 500
+"""The default of Delta-MCP 0.2, for `compat`."""
 
 META_KEY = "io.github.delta-mcp/result"
 """The key in `_meta` under which a reply describes its result to programs, and a request states its policy."""
@@ -33,7 +39,7 @@ QUERY_SCHEMAS: Mapping[str, dict[str, JSON]] = {"fields": {"type": "string"}, "g
 SIZE_KEY = "anthropic/maxResultSizeChars"
 """The key in a tool's `_meta` that keeps hosts from cutting its results again."""
 CHARS_PER_TOKEN = 8
-"""Maximum characters of a reply for each of its tokens."""
+"""Maximum characters of a reply for each of its tokens: the hint for hosts, and a limit for texts of few tokens."""
 RESET = "reset"
 """A caller sends this instead of a root when it has lost everything the server sent."""
 
@@ -42,8 +48,6 @@ MAX_REQUESTED_TOKENS = 500_000
 _MAX_NAMES, _MAX_NAMES_CHARS = 100, 2_000
 """The most names of fields in one setting of a policy: a result is compared once for each of them."""
 _MAX_MODEL_CHARS = 100
-_MIN_LINK_TOKENS = 200
-"""In a smaller budget a reply has no link."""
 _OTHER_VOCABULARY_FACTOR = 1.1
 """Tokens of another vocabulary per token of o200k, on the safe side, as for a model that is not known."""
 
@@ -193,26 +197,6 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
         """Whether the caller asks for only a part of a result."""
         return self.grep is not None or (self.fields is not None and self.fields_requested)
 
-    def may_send_changes(self, caller: Caller) -> bool:
-        """Whether the server may send a result as changes or references to what the caller has."""
-        if self.deltas is None:
-            return bool(self.dedup) or self.since is not None or caller.is_remembered
-        return self.deltas or bool(self.dedup)
-
-    @property
-    def may_link(self) -> bool:
-        """Whether a reply that shows a part of a result has a link to the whole."""
-        return self.links and self.max_tokens >= _MIN_LINK_TOKENS
-
-    @property
-    def max_chars(self) -> int:
-        """Maximum characters of a reply: the size hint for hosts, and a limit for texts with few tokens."""
-        return self.max_tokens * CHARS_PER_TOKEN
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.max_tokens, self.model, self.max_chars)
-
 
 def resolve_policy(*policies: ResultPolicy | None) -> ResolvedPolicy:
     """Combines policies, in falling precedence, with the defaults; with `compat` these are Delta-MCP 0.2's defaults."""
@@ -269,7 +253,7 @@ def _requested_model(model: str | float, configured: str | float) -> str | float
 
 def size_hint(policy: ResolvedPolicy) -> dict[str, JSON]:
     """Returns the `_meta` of a tool that keeps hosts from cutting its results again; hosts take 500,000 at most."""
-    return {SIZE_KEY: min(policy.max_chars, 500_000)}
+    return {SIZE_KEY: min(policy.max_tokens * CHARS_PER_TOKEN, 500_000)}
 
 
 def described_policy(policy: ResultPolicy) -> dict[str, JSON]:

@@ -1,54 +1,73 @@
 """A result on its way to the model: what of it is shown, and as how much of it fits a first reply.
 
 The pipeline of docs/decisions/0003-results.md: values in, a window out. Candidates are tried from the best to the
-smallest. The caller of this module has chosen a handle, and stores the whole result under it.
+smallest. Whoever asks has chosen a handle, and stores the whole result under it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from deltamcp import tokens
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, truncation
-from deltamcp.results.content import ResultData
+from deltamcp.results.blocks import add_notes
+from deltamcp.results.content import ResultData, is_self_describing
 from deltamcp.results.document import RawJSON, find_rows, pointer
-from deltamcp.results.notes import (
-    MIN_HINT_TOKENS,
-    FirstNote,
-    Handle,
-    OutlineNote,
-    PlainNote,
-    selection_note,
-    whole_note,
-)
-from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.results.queries import projection
+from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.queries.grep import count_lines
-from deltamcp.results.queries.query import run_query
-from deltamcp.results.truncation import Envelope
+from deltamcp.results.queries.query import project_rows, run_query
 from deltamcp.results.value_shape import page_sentence, shape_of, shape_text
-from deltamcp.results.window import Frame, Note, Window
-from deltamcp.values import JSON
+from deltamcp.results.window import (
+    MIN_HINT_TOKENS,
+    Budget,
+    FirstNote,
+    Frame,
+    Handle,
+    Note,
+    OutlineNote,
+    SelectionNote,
+    WholeNote,
+    Window,
+    may_link,
+    without_words,
+)
+from deltamcp.values import JSON, Content, Text, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
-_DIRECT_BYTES_PER_TOKEN = 24
-"""Values of at most this size per token of the budget are encoded whole; of larger ones, an excerpt first."""
-_EXCERPT_BYTES_PER_TOKEN = 8
-"""The size of the first excerpt that is encoded; where the value is hopeless, little more work was done."""
-_EXCERPT_FACTOR = 2
-"""How many times its share of the whole an excerpt may cost: a lookup needs values that repeat."""
-_MEMBERS_PER_STEP = 4
-_UNITS_PER_TOKEN = 2
-"""The most rows, or members of an object, that a token can stand for: in a table, every line break is a token."""
 PREVIEW_TOKENS = 460
 """The tokens of a preview: the shape, the first rows or lines, and the handle. With the request, 500 at most."""
 _SHAPE_TOKENS = 120
-_NO_NOTE = PlainNote("")
+_NO_NOTE = WholeNote()
 _NO_STRUCTURE = "No part of the result both fits and matches the output schema. "
+
+
+class StoredHeader(Struct, frozen=True, omit_defaults=True):
+    """The header that a store has before the bytes of a result."""
+
+    kind: Literal["text", "json"]
+    rows: list[str] | None
+    """The path to the rows, after the policy's field selection; None where there are none."""
+    policy: ResolvedPolicy
+    root: str = ""
+    """The root hash, where the result may be the base of a delta; else empty."""
+    deltas: int = 0
+    """How many deltas the caller got since the server last sent it the whole result."""
+    is_part: bool = False
+    """Whether the caller was shown only a part of what the policy selects."""
+    first: int = 0
+    """Where the first reply ended and reading without a path continues; 0 where reading starts over."""
+    origin: str = ""
+    """What returned the result, such as an operation, for whom it is refused."""
+    scopes: tuple[str, ...] = ()
+    """The scopes that whoever reads the result needs."""
+
+    @property
+    def is_shown_whole(self) -> bool:
+        """Whether the caller was shown all of the result."""
+        return not self.is_part and not self.policy.has_query
 
 
 class FirstReply(Struct, frozen=True):
@@ -60,6 +79,8 @@ class FirstReply(Struct, frozen=True):
     """Whether a value matches the output schema; None if the tool promises none."""
     names_whole: bool = False
     """Whether a reply with the whole result says the handle, so that the next call can ask what changed since."""
+    root: str | None = None
+    """The root of a result that is stored even if it fits, to be the base of a delta; None for others."""
     reason: str = ""
     """A sentence that begins the note, and a space; or nothing."""
 
@@ -69,21 +90,22 @@ class FirstReply(Struct, frozen=True):
         reason = "The query would take too much work, so all is shown. " if self.policy.has_query else ""
         return replace(self, policy=policy, reason=self.reason + reason)
 
-    def show(self, find_handle: Callable[[], Handle | None], work: Work) -> "FirstPart":
+    def show(self, handle: Handle | None, told: Set[str], work: Work) -> "FirstPart":
         """Returns the whole if it fits, else the part that does.
 
-        Only a reply that says the handle asks for it; it is None where the result is not stored.
+        Args:
+            handle: The name under which the result is to be stored; None where it is not, or not yet.
+            told: The words on forms of results that the conversation was told.
         """
         shown = self._select(work)
-        whole = None if shown.is_projected else self._whole(shown, find_handle, work)
+        whole = None if shown.is_projected else self._whole(shown, handle, told, work)
         if whole is not None:
             return whole
-        handle = find_handle()
         window = replace(shown, is_structured=self.admits is not None).part_window(handle, work)
         if self.admits is None or (window.value is not UNSET and self.admits(window.value)):
-            return FirstPart(window, shown)
+            return self._part(shown, window, handle, told)
         shown = replace(shown, is_structured=False, reason=_NO_STRUCTURE)
-        return FirstPart(shown.part_window(handle, work), shown, is_admitted=False)
+        return self._part(shown, shown.part_window(handle, work), handle, told, is_admitted=False)
 
     def _select(self, work: Work) -> "ShownResult":
         """Selects what to show, and finds the rows of that."""
@@ -96,45 +118,86 @@ class FirstReply(Struct, frozen=True):
             shown = ShownResult(data, policy, reason="The output schema asks for every field. ")
         value = None if shown.is_projected else source.value
         rows = None if isinstance(shown.data, str) else find_rows(shown.data, shown.policy.rows, work, value)
-        reason = self.reason + shown.reason + self._page_reason(shown, rows, work)
+        reason = self.reason + shown.reason
+        if not isinstance(data, str) and shown.policy.max_tokens >= MIN_HINT_TOKENS:
+            all_rows = find_rows(data, shown.policy.rows, work) if shown.is_projected else rows
+            sentence = page_sentence(data, all_rows, work)
+            reason += f"{sentence} " if sentence else ""
         return replace(shown, reason=reason, value=value, rows=rows, is_structured=source.structured is not UNSET)
 
-    def _page_reason(self, shown: "ShownResult", rows: list[str] | None, work: Work) -> str:
-        """Returns what the server says of more rows than the result has, for a note."""
-        data, policy = self.source.data, shown.policy
-        if isinstance(data, str) or policy.max_tokens < MIN_HINT_TOKENS:
-            return ""
-        if shown.is_projected:
-            rows = find_rows(data, policy.rows, work)
-        sentence = page_sentence(data, rows, work)
-        return f"{sentence} " if sentence else ""
-
-    def _whole(self, shown: "ShownResult", find_handle: Callable[[], Handle | None], work: Work) -> "FirstPart | None":
-        handle = find_handle() if self.names_whole else None
-        name = "" if handle is None else handle.name
-        window = shown.whole_window(work, whole_note(name, shown.reason))
+    def _whole(self, shown: "ShownResult", handle: Handle | None, told: Set[str], work: Work) -> "FirstPart | None":
+        """Returns the whole result; None where it does not fit."""
+        name = handle.name if handle is not None and self.names_whole else ""
+        window = shown.whole_window(work, WholeNote(name, shown.reason))
         if window is None:
             return None
-        original = self.source.original_result
-        if original is None or window.form == "table":
-            return FirstPart(window, shown, is_whole=True)
+        source, original, stored = (
+            self.source,
+            self.source.original_result,
+            handle if self.names_whole or self.root is not None else None,
+        )
+        # Programs need the form if the text is not evidently JSON, or if the result is the base of a delta.
+        needs_form = window.form == "table" or stored is not None or not is_self_describing(source.data)
+        meta: dict[str, JSON] = {"form": window.form} if needs_form else {}
+        if stored is not None:
+            meta["handle"] = stored.name
+        if original is not None and window.form != "table" and self._keeps(original, shown, window, work):
+            reply, notes = original, [f"[handle {name}.]"] if name else []
+        else:
+            window = without_words(window, told)
+            reply, notes = ToolResult([Text(window.text)], source.structured), window.notes
+        reply = replace(reply, meta={**(reply.meta or {}), META_KEY: meta}) if meta else reply
+        kind: Literal["text", "json"] = "text" if isinstance(source.data, str) else "json"
+        header = StoredHeader(kind, shown.rows, shown.policy, self.root or "")
+        return FirstPart(add_notes(reply, notes), window.words, header, is_whole=True)
+
+    def _keeps(self, original: ToolResult, shown: "ShownResult", window: Window, work: Work) -> bool:
+        """Whether the whole result is sent as the author or another server made it: where that costs no more."""
         policy = shown.policy
         is_compact = not shown.is_structured and document.strip_space(self.source.data, work) == window.text.encode()
-        most = policy.budget.cost_of(window.texts, work) if is_compact else policy.max_tokens
-        return FirstPart(window, shown, is_whole=True, keeps_original=blocks.cost(original, policy, work) <= most)
+        most = Budget.of(policy).cost_of(window.texts, work) if is_compact else policy.max_tokens
+        return blocks.cost(original, policy, work) <= most
+
+    def _part(
+        self,
+        shown: "ShownResult",
+        window: Window,
+        handle: Handle | None,
+        told: Set[str],
+        is_admitted: bool = True,
+    ) -> "FirstPart":
+        """Returns a part; `is_admitted` is whether it matches the output schema, if the tool promises one."""
+        kind: Literal["text", "json"] = "text" if isinstance(self.source.data, str) else "json"
+        window = without_words(window, told)
+        meta, is_part, notes = window.meta(""), window.is_part, window.notes
+        header = StoredHeader(kind, shown.rows, shown.policy, self.root or "", 0, is_part, window.next or 0)
+        content: list[Content] = [Text(window.text)]
+        if shown.is_outlined:
+            meta["selects"] = "nothing"
+        elif not is_part and shown.policy.has_callers_query:
+            meta["selects"] = "all"
+        if handle is None:
+            meta["rest"] = "not stored"
+        else:
+            meta = {"handle": handle.name, **meta}
+            # A window that lacks only unselected fields has no link.
+            content += [handle.link] if is_part and may_link(shown.policy) else []
+        # Clients accept a result without the structured content of its output schema only as an error.
+        structured = window.value if self.admits is not None and is_admitted else UNSET
+        reply = ToolResult(content, structured, not is_admitted, {META_KEY: meta})
+        return FirstPart(add_notes(reply, notes), window.words, header)
 
 
 class FirstPart(Struct, frozen=True):
-    """What a first reply shows of a result."""
+    """A first reply, and what is to be known of it afterwards."""
 
-    window: Window
-    shown: "ShownResult"
+    reply: ToolResult
+    words: tuple[str, ...]
+    """The words that the reply explains, or that were told before."""
+    header: StoredHeader
+    """What is stored before the result, unless that is not stored."""
     is_whole: bool = False
-    """Whether that is the whole result."""
-    keeps_original: bool = False
-    """Whether the whole result is sent as the author or another server made it."""
-    is_admitted: bool = True
-    """Whether it matches the output schema, if the tool promises one."""
+    """Whether the reply has the whole result."""
 
 
 class ShownResult(Struct, frozen=True):
@@ -171,57 +234,19 @@ class ShownResult(Struct, frozen=True):
         policy = self.policy
         if self.may_preview:
             policy = replace(policy, max_tokens=min(policy.max_tokens, policy.preview_above))
-        frame = Frame(policy, note, work, structured=self.is_structured)
+        has_more_rows = policy.page_size is not None and self._row_count(work) > policy.page_size
+        frame = Frame(policy, note, work, self.is_structured)
         if isinstance(data, str):
             value = data if frame.structured else UNSET
             window = frame.add_note(Window("whole", 0, 1, 1, data, form="text", value=value))
-        elif (
-            not self._has_more_rows(work)
-            and self._may_fit(data, frame)
-            and document.estimate_values(data, work) <= document.MAX_VALUES
-        ):
-            window = frame.make_window("whole", document.decode_counted(data, work), 0, 1, 1)
-        else:
-            return None
-        return window if frame.fits(window) else None
+            return window if frame.fits(window) else None
+        whole = None if has_more_rows else truncation.whole_window(data, self.rows, self.value, frame)
+        return whole if whole is not None and frame.fits(whole) else None
 
-    def _has_more_rows(self, work: Work) -> bool:
-        size = self.policy.page_size
-        return size is not None and self.rows is not None and len(self._units(work) or ()) > size
-
-    def _units(self, work: Work) -> Sequence[RawJSON] | None:
-        """Returns the rows, each encoded; None where there are none."""
+    def _row_count(self, work: Work) -> int:
         if self.rows is None or isinstance(self.data, str):
-            return None
-        lazy = document.LazyItems.at(self.value, self.rows)
-        return lazy or document.items(document.at(self.data, self.rows, work), work)
-
-    def _may_fit(self, data: bytes, frame: Frame) -> bool:
-        """Whether a value is not so large that its table cannot fit.
-
-        How much a table saves shows only when it is written, so larger and larger excerpts of a large value are
-        written.
-        """
-        budget, work = frame.budget.tokens, frame.work
-        if len(data) <= budget * _DIRECT_BYTES_PER_TOKEN:
-            return True
-        if not frame.has_tables:
-            return False
-        units = self._units(work)
-        count = len(units) if units is not None else _largest_object(self.value, work)
-        if count > budget * _UNITS_PER_TOKEN:
-            return False
-        size = budget * _EXCERPT_BYTES_PER_TOKEN
-        while size < len(data):
-            part = document.excerpt(data, size, work)
-            shown = None if self.rows is None else document.LazyItems.at(part, self.rows)
-            further_rows = 0 if shown is None else count - len(shown)
-            text = frame.make_window("whole", part, 0, 1, 1).text
-            cost = tokens.count(text, frame.policy.model)
-            if cost > (budget - further_rows) * _EXCERPT_FACTOR or len(text) > frame.budget.max_chars * _EXCERPT_FACTOR:
-                return False
-            size *= 2 if cost > budget else 4
-        return True
+            return 0
+        return len(document.rows_at(self.data, self.rows, self.value, work))
 
     # A part
 
@@ -243,7 +268,7 @@ class ShownResult(Struct, frozen=True):
     def _candidates(self, handle: Handle | None, work: Work) -> Iterator[Window | None]:
         """Yields the windows that a reply may have, from the best to the smallest; the last one fits always."""
         if self.is_projected:
-            yield self.whole_window(work, selection_note(handle, self.reason))
+            yield self.whole_window(work, SelectionNote(handle, self.reason))
         if self.is_outlined and handle is not None:
             yield self._shape_window(handle, work)
         shown = self._as_preview(work) if self.may_preview and handle is not None else self
@@ -252,11 +277,12 @@ class ShownResult(Struct, frozen=True):
     def parts(self, handle: Handle | None, work: Work) -> Iterator[Window | None]:
         """Yields the windows with a part of the data, from the best to the smallest; the last one fits always."""
         data, policy = self.data, self.policy
-        units = self._units(work)
-        link = jsonrpc.encode(handle.link).decode() if handle is not None and policy.may_link else ""
+        units = None
+        if self.rows is not None and not isinstance(data, str):
+            units = document.rows_at(data, self.rows, self.value, work)
         count = None if units is None else len(units)
         note = FirstNote(handle, policy.max_tokens, self.reason, count, self.is_projected)
-        frame = Frame(policy, note, work, link, self.is_structured)
+        frame = Frame(policy, note, work, self.is_structured, None if handle is None else handle.link)
         if isinstance(data, str):
             yield truncation.text_window(data, 0, "characters", frame, policy.tail)
             return
@@ -264,12 +290,17 @@ class ShownResult(Struct, frozen=True):
             # What matches is an object by index or name, of which some whole members say more than a part of each.
             matches = document.units(data, work)
             yield truncation.members_window(matches, 0, frame) if isinstance(matches, Mapping) else None
-        listed = None if units is None or self.rows is None else _rows_window(data, units, self.rows, frame)
+        listed = None
+        if units is not None and self.rows is not None:
+            # In structured content nothing is abridged, because programs would take an abridged value for the value.
+            space = len(data) if frame.structured else policy.max_tokens
+            envelope = truncation.envelope_of(data, self.rows, space, work)
+            listed = truncation.rows_window(units, 0, envelope, frame)
         if listed is not None and listed.next is not None:
             yield listed
         if document.kind(data) in ("object", "list"):
             # Where all rows fit, the members beside them do not; a summary that has all rows too shows more of them.
-            summarized = truncation.summary_window(data, _show_summary, frame, self.value)
+            summarized = truncation.summary_window(data, truncation.show_summary, frame, self.value)
             if listed is None or (summarized is not None and not _cuts_part(summarized, self.rows or ())):
                 yield summarized
         yield listed
@@ -304,51 +335,10 @@ class ShownResult(Struct, frozen=True):
         return window if frame.fits(window) else None
 
 
-def _largest_object(value: Any, work: Work) -> int:
-    """Returns the most members of the value, or of an object in it."""
-    if not isinstance(value, dict):
-        return 0
-    work.spend(len(value) // _MEMBERS_PER_STEP)
-    return max(len(value), *(len(member) for member in value.values() if isinstance(member, dict)), 0)
-
-
 def _cuts_part(window: Window, path: Sequence[str]) -> bool:
     """Whether a window lacks any of the part at a path."""
     prefix = pointer(*path) + "/"
     return any(prefix.startswith(cut + "/") or cut.startswith(prefix) for cut in window.cuts)
-
-
-def _show_summary(frame: Frame, shown: JSON, cuts: tuple[str, ...]) -> Window:
-    return frame.make_window("whole", shown, 0, 0, 1, cuts)
-
-
-def _rows_window(data: bytes, units: Sequence[RawJSON], path: list[str], frame: Frame) -> Window | None:
-    # In structured content nothing is abridged, because programs would take an abridged value for the value.
-    space = len(data) if frame.structured else frame.budget.tokens
-    return truncation.rows_window(units, 0, _envelope(data, path, space, frame.work), frame)
-
-
-def _envelope(data: RawJSON, path: Sequence[str], space: int, work: Work) -> Envelope:
-    """Returns what is around rows.
-
-    The members beside the rows are abridged to `space` bytes, at each level to half of what the level above has.
-    """
-    levels: list[tuple[str, dict[str, JSON]]] = []
-    cuts: list[str] = []
-    for depth, name in enumerate(path):
-        if document.kind(data) == "list":  # a declared path through a list: only the one item is shown
-            data = document.at(data, [name], work)
-            continue
-        members = document.members(data, work)
-        beside = {key: value for key, value in members.items() if key != name}
-        value, inner_cuts = truncation.Summary(jsonrpc.encode(beside), work).abridge(space)
-        assert isinstance(value, dict), "an object is abridged to an object"
-        names = [key for key in members if key in value or key == name]
-        left_out = {key: mark for key, mark in value.items() if key not in members}
-        levels.append((name, {key: value.get(key) for key in names} | left_out))
-        cuts += [pointer(*path[:depth]) + cut for cut in inner_cuts]
-        data, space = members[name], space // 2
-    return Envelope(tuple(levels), tuple(path), tuple(cuts))
 
 
 # What is shown
@@ -364,7 +354,7 @@ def select(data: str | RawJSON, policy: ResolvedPolicy, work: Work) -> ShownResu
         WorkLimitError: the selection would take more steps than there are.
     """
     own = data if isinstance(data, str | bytes) else bytes(memoryview(data))
-    if not policy.has_query:
+    if policy.fields is None and policy.grep is None:
         return ShownResult(own, policy)
     if not policy.has_callers_query:
         return _select_by_author(own, policy, work)
@@ -382,7 +372,7 @@ def _select_by_author(data: str | bytes, policy: ResolvedPolicy, work: Work) -> 
         return ShownResult(data, policy)
     try:
         value, rows = document.decode_counted(data, work), find_rows(data, policy.rows, work)
-        selected = jsonrpc.encode(projection.project_rows(value, policy.fields, rows, work))
+        selected = jsonrpc.encode(project_rows(value, policy.fields, rows, work))
     except WorkLimitError:
         raise
     except UsageError:

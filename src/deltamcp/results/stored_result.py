@@ -4,7 +4,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -13,12 +13,11 @@ from msgspec.structs import replace
 from deltamcp.errors import UsageError
 from deltamcp.results import changes, document, truncation
 from deltamcp.results.document import PackedItems, PickedItems, RawJSON, Units, find_rows, parse_path, pointer
-from deltamcp.results.notes import RAW_PREFIX, ContinuationNote
 from deltamcp.results.policy import ResolvedPolicy, ResultPolicy, override_policy
 from deltamcp.results.queries.query import Query, run_query
-from deltamcp.results.shown_result import PREVIEW_TOKENS, ShownResult, select
+from deltamcp.results.shown_result import PREVIEW_TOKENS, ShownResult, StoredHeader, select
 from deltamcp.results.value_shape import page_sentence
-from deltamcp.results.window import Frame, Window
+from deltamcp.results.window import RAW_PREFIX, ContinuationNote, Frame, Window
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work
@@ -62,32 +61,6 @@ def units_json(units: Units) -> bytes:
     if isinstance(units, Mapping):
         return jsonrpc.encode({key: Raw(memoryview(unit)) for key, unit in units.items()})
     return jsonrpc.encode(units if isinstance(units, str) else [Raw(memoryview(unit)) for unit in units])
-
-
-class StoredHeader(Struct, frozen=True, omit_defaults=True):
-    """The header that a store has before the bytes of a result."""
-
-    kind: Literal["text", "json"]
-    rows: list[str] | None
-    """The path to the rows, after the policy's field selection; None where there are none."""
-    policy: ResolvedPolicy
-    root: str = ""
-    """The root hash, where the result may be the base of a delta; else empty."""
-    deltas: int = 0
-    """How many deltas the caller got since the server last sent it the whole result."""
-    is_part: bool = False
-    """Whether the caller was shown only a part of what the policy selects."""
-    first: int = 0
-    """Where the first reply ended and reading without a path continues; 0 where reading starts over."""
-    origin: str = ""
-    """What returned the result, such as an operation, for whom it is refused."""
-    scopes: tuple[str, ...] = ()
-    """The scopes that whoever reads the result needs."""
-
-    @property
-    def is_shown_whole(self) -> bool:
-        """Whether the caller was shown all of the result."""
-        return not self.is_part and not self.policy.has_query
 
 
 class ContinueArguments(Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from deltamcp import tokens
 from deltamcp.results import document
-from deltamcp.results.budget import find_largest
 from deltamcp.results.document import JSONKind, RawJSON, pointer
-from deltamcp.results.notes import ELLIPSIS
-from deltamcp.results.window import Frame, Unit, Window
+from deltamcp.results.window import ELLIPSIS, Frame, Unit, Window
 from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
 from deltamcp.work import Work
 
 _CUT_SEARCH_SHARE = 0.25
@@ -35,6 +35,32 @@ _CUT_PATTERNS = (
 _LINE_END = re.compile(r"\n")
 _COMBINING_MARK = re.compile(r"[\u0300-\u036f\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
 """Marks that belong to the character before them: accents, joiners, variants, skin tones."""
+
+
+def find_largest(
+    upper: int, guess: int, cost: Callable[[int], int], budget: int, grain: int = 1, lower: int = 0
+) -> int | None:
+    """Returns the largest number from `lower` to `upper` whose cost is within the budget; None where there is none.
+
+    The search starts at `guess` and assumes that costs grow with the number. Where they do not, the number found still
+    fits. With a `grain` above 1 the number found may be that much below the largest.
+    """
+    fits, fails = lower - 1, upper + 1
+    at = max(lower, min(guess, upper))
+    for step in range(64):
+        spent = cost(at)
+        if spent <= budget:
+            fits = at
+        else:
+            fails = at
+        if fails - fits <= (grain if fits >= lower else 1):
+            break
+        scaled = at * budget // spent if spent else upper
+        # Notes have a fixed cost, which makes scaled guesses too small: the number doubles until one fails.
+        at = max(scaled, 2 * at) if fails > upper else scaled if step < 6 else (fits + fails) // 2
+        at = max(fits + grain, min(at, fails - grain)) if fails - fits > 2 * grain else (fits + fails) // 2
+        at = max(at, lower, fits + 1)
+    return fits if fits >= lower else None
 
 
 def find_end(text: str, begin: int, length: int) -> int:
@@ -109,6 +135,70 @@ def _extend_by_lines(text: str, window: Window, frame: Frame) -> Window:
 
     return windows[find_largest(len(ends) - 1, 1, cost, budget) or 0]
 
+
+# The whole
+
+_DIRECT_BYTES_PER_TOKEN = 24
+"""Values of at most this size per token of the budget are encoded whole; of larger ones, an excerpt first."""
+_EXCERPT_BYTES_PER_TOKEN = 8
+"""The size of the first excerpt that is encoded; where the value is hopeless, little more work was done."""
+_EXCERPT_FACTOR = 2
+"""How many times its share of the whole an excerpt may cost: a lookup needs values that repeat."""
+_KEYS_PER_STEP = 4
+_UNITS_PER_TOKEN = 2
+"""The most rows, or members of an object, that a token can stand for: in a table, every line break is a token."""
+
+
+def whole_window(data: bytes, rows: Sequence[str] | None, value: Any, frame: Frame) -> Window | None:
+    """Returns a window with a whole JSON value; None where it is too large for one.
+
+    Args:
+        rows: The path to the rows; None where there are none.
+        value: The decoded `data`, where available.
+    """
+    if not _may_fit(data, rows, value, frame):
+        return None
+    if document.estimate_values(data, frame.work) > document.MAX_VALUES:
+        return None
+    return frame.make_window("whole", document.decode_counted(data, frame.work), 0, 1, 1)
+
+
+def _may_fit(data: bytes, rows: Sequence[str] | None, value: Any, frame: Frame) -> bool:
+    """Whether a value is not so large that its table cannot fit.
+
+    How much a table saves shows only when it is written, so larger and larger excerpts of a large value are
+    written.
+    """
+    budget, work = frame.budget.tokens, frame.work
+    if len(data) <= budget * _DIRECT_BYTES_PER_TOKEN:
+        return True
+    if not frame.has_tables:
+        return False
+    count = _largest_object(value, work) if rows is None else len(document.rows_at(data, rows, value, work))
+    if count > budget * _UNITS_PER_TOKEN:
+        return False
+    size = budget * _EXCERPT_BYTES_PER_TOKEN
+    while size < len(data):
+        part = document.excerpt(data, size, work)
+        shown = None if rows is None else document.LazyItems.at(part, rows)
+        further_rows = 0 if shown is None else count - len(shown)
+        text = frame.make_window("whole", part, 0, 1, 1).text
+        cost = tokens.count(text, frame.policy.model)
+        if cost > (budget - further_rows) * _EXCERPT_FACTOR or len(text) > frame.budget.max_chars * _EXCERPT_FACTOR:
+            return False
+        size *= 2 if cost > budget else 4
+    return True
+
+
+def _largest_object(value: Any, work: Work) -> int:
+    """Returns the most members of the value, or of an object in it."""
+    if not isinstance(value, dict):
+        return 0
+    work.spend(len(value) // _KEYS_PER_STEP)
+    return max(len(value), *(len(member) for member in value.values() if isinstance(member, dict)), 0)
+
+
+# A part
 
 _MAX_DEPTH = 24
 """Values at a greater depth are not shown in part."""
@@ -252,6 +342,11 @@ def summary_window(
     return best
 
 
+def show_summary(frame: Frame, shown: JSON, cuts: tuple[str, ...]) -> Window:
+    """Makes the window of `summary_window` from a part of the whole value."""
+    return frame.make_window("whole", shown, 0, 0, 1, cuts)
+
+
 def _share_out(shares: dict[str, int], left: int) -> None:
     """Replaces each size by the member's share: its minimum, and an even part of what is left, the smallest first."""
     waiting = len(shares)
@@ -283,6 +378,29 @@ class Envelope(Struct, frozen=True):
         for name, members in reversed(self.levels):
             rows = {**members, name: rows}
         return rows
+
+
+def envelope_of(data: RawJSON, path: Sequence[str], space: int, work: Work) -> Envelope:
+    """Returns what is around rows.
+
+    The members beside the rows are abridged to `space` bytes, at each level to half of what the level above has.
+    """
+    levels: list[tuple[str, dict[str, JSON]]] = []
+    cuts: list[str] = []
+    for depth, name in enumerate(path):
+        if document.kind(data) == "list":  # a declared path through a list: only the one item is shown
+            data = document.at(data, [name], work)
+            continue
+        members = document.members(data, work)
+        beside = {key: value for key, value in members.items() if key != name}
+        value, inner_cuts = Summary(jsonrpc.encode(beside), work).abridge(space)
+        assert isinstance(value, dict), "an object is abridged to an object"
+        names = [key for key in members if key in value or key == name]
+        left_out = {key: mark for key, mark in value.items() if key not in members}
+        levels.append((name, {key: value.get(key) for key in names} | left_out))
+        cuts += [pointer(*path[:depth]) + cut for cut in inner_cuts]
+        data, space = members[name], space // 2
+    return Envelope(tuple(levels), tuple(path), tuple(cuts))
 
 
 BARE_ROWS = Envelope()
@@ -347,8 +465,7 @@ def _largest_window(
         return frame.cost(windows[count])
 
     tokens, size, guess, pair_size = frame.budget.tokens, 0, 0, 0
-    for index, unit in enumerate(units):
-        frame.work.spend()
+    for index, unit in enumerate(units):  # as many as the first window then encodes, which counts them
         size += len(unit) + 1
         pair_size = size if index < 2 else pair_size
         if size <= tokens * _BYTES_PER_TOKEN:

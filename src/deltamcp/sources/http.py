@@ -20,7 +20,6 @@ from deltamcp.results.document import MAX_VALUES, TooManyValuesError, decode_cou
 from deltamcp.runtime.http_client import quiet_client
 from deltamcp.runtime.secrets import Secrets, address_secrets, load_secret, named_secrets, variable_secrets
 from deltamcp.runtime.threads import Computations
-from deltamcp.sources.address_rule import AddressRule
 from deltamcp.sources.pages import PageArguments, next_arguments
 from deltamcp.values import JSON, Audio, BlobResource, EmbeddedResource, Image, ServiceResult
 from deltamcp.wire import jsonrpc
@@ -29,6 +28,8 @@ from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
     import httpx2
+
+    from deltamcp.sources.openapi.location import AddressRule
 
 
 JSON_TYPE = re.compile(r"application/json|.+\+json|text/json")
@@ -261,7 +262,7 @@ class HttpService:
         computations: Computations,
         limits: Limits,
         secrets: Iterable[str] = (),
-        rule: AddressRule | None = None,
+        rule: "AddressRule | None" = None,
     ) -> None:
         """
         Args:

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -270,46 +270,34 @@ class _OperationBuilder:
             return FunctionOperation(function, Context, by_name=True, declared=declared, **options)
 
     def _options(self, entry: OperationEntry) -> ToolOptions:
-        options: ToolOptions = {
-            "name": entry.name,
-            "description": clean(entry.description),
-            "category": ".".join(entry.category),
-            "action": entry.action,
-            "input_schema": entry.input_schema,
-            "pinned": entry.pinned,
-            "policy": "confirm" if entry.policy == "confirm" else "allow",
-            "scopes": entry.scopes,
-            "examples": entry.examples,
-        }
+        category, description = ".".join(entry.category), clean(entry.description)
         if entry.deprecated:
             replacement = f": {entry.deprecated}" if isinstance(entry.deprecated, str) else ""
-            options["description"] = f"(Deprecated{replacement}) {options['description']}"
-        if entry.title is not None:
-            options["title"] = clean(entry.title)
-        if entry.summary is not None:
-            options["summary"] = clean(entry.summary)
-        if entry.output_schema is not None:
-            options["output_schema"] = entry.output_schema
-        if entry.annotations:
-            options["annotations"] = entry.annotations
-        if entry.tags:
-            options["meta"] = {"tags": entry.tags}
-        category_description = self._document.categories.get(".".join(entry.category), "")
-        options["keywords"] = [*entry.tags, category_description]
-        if entry.timeout is not None:
-            options["timeout"] = entry.timeout
-        if entry.promise is not None:
-            options["promise"] = entry.promise
-        if entry.sync_seconds is not None:
-            options["sync_seconds"] = entry.sync_seconds
-        if entry.on_redelivery is not None:
-            options["on_redelivery"] = entry.on_redelivery
+            description = f"(Deprecated{replacement}) {description}"
         own = ResultPolicy(fields=entry.fields) if entry.fields else None
-        if own or self._results:
-            options["results"] = merge_policies(own, self._results)
-        if not entry.category:
-            del options["category"]
-        return options
+        options = {
+            "name": entry.name,
+            "description": description,
+            "category": category or None,
+            "action": entry.action,
+            "input_schema": entry.input_schema,
+            "output_schema": entry.output_schema,
+            "pinned": entry.pinned,
+            "policy": entry.policy,
+            "scopes": entry.scopes,
+            "examples": entry.examples,
+            "title": None if entry.title is None else clean(entry.title),
+            "summary": None if entry.summary is None else clean(entry.summary),
+            "annotations": entry.annotations or None,
+            "meta": {"tags": entry.tags} if entry.tags else None,
+            "keywords": [*entry.tags, self._document.categories.get(category, "")],
+            "timeout": entry.timeout,
+            "promise": entry.promise,
+            "sync_seconds": entry.sync_seconds,
+            "on_redelivery": entry.on_redelivery,
+            "results": merge_policies(own, self._results) if own or self._results else None,
+        }
+        return cast("ToolOptions", {key: value for key, value in options.items() if value is not None})
 
     def _function(self, name: str) -> Function:
         if self._functions is None:

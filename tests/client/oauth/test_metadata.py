@@ -2,6 +2,7 @@
 
 import pytest
 
+from deltamcp.auth.json_document import issuer_document_urls
 from deltamcp.client.oauth.json_http import JsonHttp
 from deltamcp.client.oauth.metadata import (
     BearerChallenge,
@@ -9,7 +10,6 @@ from deltamcp.client.oauth.metadata import (
     find_issuer,
     find_resource,
     is_server,
-    issuer_document_urls,
     resource_document_urls,
 )
 from deltamcp.errors import UnauthorizedError

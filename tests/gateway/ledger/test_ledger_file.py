@@ -14,7 +14,6 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.ledger_figures import KEPT_DAYS, LedgerFile, LedgerKey, Usage
 from tests.support.conditions import HANG_SECONDS
 
-TODAY = datetime.date.today()
 WRITER = """
 import sys
 from pathlib import Path
@@ -29,7 +28,7 @@ for _ in range(int(sys.argv[2])):
 
 
 def day(ago: int) -> str:
-    return (TODAY - datetime.timedelta(days=ago)).isoformat()
+    return (datetime.date.today() - datetime.timedelta(days=ago)).isoformat()
 
 
 def start_writer(path: Path, times: int) -> "subprocess.Popen[bytes]":

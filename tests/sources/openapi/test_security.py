@@ -9,7 +9,7 @@ import pytest
 
 from deltamcp import ApiSettings, ClientCredentials, ConfigurationError, DeltaServer, connect
 from deltamcp.client.links import http1
-from deltamcp.sources import address_rule
+from deltamcp.sources.openapi import location
 from deltamcp.sources.openapi.api import Api
 from deltamcp.sources.openapi.document import OpenApiDocument
 from tests.support.http_peer import Heard, Peer, listening, reply
@@ -145,7 +145,7 @@ async def test_a_name_that_stands_for_a_private_address_is_not_connected_to(monk
             assert (host, at) == ("api.example", port)
             return await http1.resolve_host("127.0.0.1", at)
 
-        monkeypatch.setattr(address_rule, "resolve_host", resolve)
+        monkeypatch.setattr(location, "resolve_host", resolve)
         given = document({}, [], servers=[{"url": f"http://api.example:{port}"}])
         for hosts in ((), ("api.example",)):
             server = DeltaServer("safe")

@@ -48,8 +48,6 @@ _SYNC_SECONDS = 5.0
 """How long a client waits for a result before it gets a promise; the digest of MCP-lite, A-10."""
 TASK_SUPPORT: Mapping[str, JSON] = {"auto": {"taskSupport": "optional"}, "always": {"taskSupport": "required"}}
 """The `execution` of a tool's definition in MCP 2025-11-25, by its promise policy."""
-ID_SEGMENT_PATTERN = r"(?:[A-Za-z0-9]|[^\x00-\x7f])(?:[A-Za-z0-9_-]|[^\x00-\x7f]){0,63}"
-"""What `is_id_segment` admits, as far as a regular expression can say that all validators of JSON Schema take."""
 _MAX_NORMALIZED_CHARS = 2_000
 """No id is longer; to normalize a caller's text takes up to a microsecond a character."""
 _ASCII_ID_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")

@@ -9,7 +9,7 @@ from msgspec import Struct
 from deltamcp.cli.serving import monitoring_options
 from deltamcp.cli.serving.monitoring_options import LogOptions
 from deltamcp.cli.terminal import output
-from deltamcp.cli.terminal.output import ProgressBar, waiting_label
+from deltamcp.cli.terminal.output import WaitingBar
 from deltamcp.client.links.process import ProcessGuard
 from deltamcp.costs.cost import GatewayCost, ServerListing, count_gateway
 from deltamcp.errors import ConfigurationError, DeltaError
@@ -141,18 +141,13 @@ async def _check_all(config: GatewayConfig) -> list[CheckedUpstream]:
     guard = ProcessGuard()
     names = [one.name for one in config.upstreams]
 
-    waiting = list(names)
-
     async def check(one: UpstreamConfig) -> CheckedUpstream:
         async with turns:
             checked = await _check(one, guard, UpstreamSecrets(one.secrets, names))
-            progress_bar.advance()
-            waiting.remove(one.name)
-            if waiting:
-                progress_bar.set_label(waiting_label(waiting))
+            waiting_bar.note_answer(one.name)
             return checked
 
-    with ProgressBar(waiting_label(waiting), len(waiting)) as progress_bar:
+    with WaitingBar(names) as waiting_bar:
         try:
             return await asyncio.gather(*map(check, config.upstreams))
         finally:

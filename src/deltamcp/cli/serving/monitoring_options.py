@@ -207,7 +207,7 @@ def trace_calls(server: DeltaServer) -> None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
         raise ConfigurationError(f"--tracing needs the SDK of OpenTelemetry: {_INSTALL}.") from None
-    from deltamcp.calls.call_spans import CallSpans
+    from deltamcp.calls.observers import CallSpans
 
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         name = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": server.engine.info["name"]}

@@ -3,7 +3,7 @@
 import argparse
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from deltamcp.cli.terminal.output import suggest
@@ -80,6 +80,17 @@ class CommandParser(argparse.ArgumentParser):
 def add_repeatable(verb: argparse._ActionsContainer, option: str, metavar: str, help_text: str) -> None:
     """Adds an option that may be given several times; its value is the list of what is given."""
     verb.add_argument(option, action="append", default=[], metavar=metavar, help=f"{help_text}; repeatable")
+
+
+def whole_number(noun: str, most: int) -> Callable[[str], int]:
+    """Returns a type of argparse: a number from 1 to `most`; a fault says of what."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not 1 <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"a number of {noun} from 1 to {most:,}, not {text!r}")
+        return int(text)
+
+    return parse
 
 
 def unknown_word(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from deltamcp.catalog.text.clean_text import HIDDEN_CLASS, visible_line
 from deltamcp.errors import ConfigurationError, DeltaError
@@ -240,12 +240,6 @@ _MAX_NAMED = 3
 """How many of those that are waited for a bar names."""
 
 
-def waiting_label(names: Sequence[str]) -> str:
-    """Returns what a bar says while several are waited for."""
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return f"Waiting for {', '.join(names[:_MAX_NAMED])}{more}"
-
-
 class ProgressBar:
     """A progress bar on stderr; does nothing if stderr is not a terminal."""
 
@@ -255,7 +249,7 @@ class ProgressBar:
         self._progress: Progress | None = None
         self._timer: threading.Timer | None = None
 
-    def __enter__(self) -> "ProgressBar":
+    def __enter__(self) -> Self:
         if sys.stderr.isatty():
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -279,10 +273,6 @@ class ProgressBar:
         self.__exit__(None, None, None)
         self._progress = None
 
-    def advance(self) -> None:
-        if self._progress is not None:
-            self._progress.advance(self._task)
-
     def set_label(self, text: str) -> None:
         if self._progress is not None:
             self._progress.update(self._task, description=visible_line(text))
@@ -292,3 +282,23 @@ class ProgressBar:
         if self._progress is not None:
             label = visible_line(" ".join(text.split()))[:_MAX_LABEL_CHARS] if text else self._label
             self._progress.update(self._task, completed=done, total=total, description=label)
+
+
+class WaitingBar(ProgressBar):
+    """Such a bar while several are waited for, which names some of them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = list(names)
+        super().__init__(self._waiting_label, len(self._names))
+
+    @property
+    def _waiting_label(self) -> str:
+        more = f" and {len(self._names) - _MAX_NAMED} more" if len(self._names) > _MAX_NAMED else ""
+        return f"Waiting for {', '.join(self._names[:_MAX_NAMED])}{more}"
+
+    def note_answer(self, name: str) -> None:
+        self._names.remove(name)
+        if self._progress is not None:
+            self._progress.advance(self._task)
+        if self._names:
+            self.set_label(self._waiting_label)

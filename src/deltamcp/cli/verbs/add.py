@@ -13,8 +13,7 @@ from deltamcp.cli.terminal.file_change import add_change_options, agrees_to_writ
 from deltamcp.cli.terminal.output import print_line, suggest
 from deltamcp.client.target import is_python_file
 from deltamcp.errors import ConfigurationError
-from deltamcp.gateway.config import GatewayFile, UpstreamConfig, entry_fault, read_gateway_file
-from deltamcp.gateway.config_faults import entry_line
+from deltamcp.gateway.config import GatewayFile, UpstreamConfig, entry_fault, entry_line, read_gateway_file
 from deltamcp.gateway.trust.review import approve_command
 from deltamcp.hosts import files
 from deltamcp.hosts.files import is_reference

@@ -14,8 +14,8 @@ import msgspec
 
 from deltamcp.cli.terminal import output, targets
 from deltamcp.cli.terminal.arguments import parse_object
-from deltamcp.cli.terminal.command_parser import add_repeatable
-from deltamcp.cli.terminal.output import ProgressBar, waiting_label
+from deltamcp.cli.terminal.command_parser import add_repeatable, whole_number
+from deltamcp.cli.terminal.output import ProgressBar, WaitingBar
 from deltamcp.client.options import COMMAND_LINE, ClientOptions
 from deltamcp.costs.audit import (
     AskServer,
@@ -26,6 +26,8 @@ from deltamcp.costs.audit import (
     audit,
     configured_gateway,
     gateway_sentence,
+    measure,
+    measurement_table,
     uncounted_sentences,
     unique_servers,
 )
@@ -206,17 +208,10 @@ async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
 async def _audit_with_progress(
     servers: list[ConfiguredServer], gateways: list[ConfiguredGateway], ask: AskServer, args: argparse.Namespace
 ) -> AuditReport:
-    waiting = list(unique_servers([*servers, *(server for gateway in gateways for server in gateway.behind)]))
-
-    def show_answer(name: str) -> None:
-        waiting.remove(name)
-        progress_bar.advance()
-        if waiting:
-            progress_bar.set_label(waiting_label(waiting))
-
-    with ProgressBar(waiting_label(waiting), len(waiting)) as progress_bar:
+    asked = unique_servers([*servers, *(server for gateway in gateways for server in gateway.behind)])
+    with WaitingBar(asked) as waiting_bar:
         words = _gateway_words(args.config)
-        return await audit(servers, ask, args.timeout, show_answer, args.model, words, gateways)
+        return await audit(servers, ask, args.timeout, waiting_bar.note_answer, args.model, words, gateways)
 
 
 def _print_report(report: AuditReport) -> None:
@@ -291,28 +286,20 @@ def set_up_bench(verb: argparse.ArgumentParser) -> None:
     targets.set_up_verb(verb, "delta-mcp bench [OPTIONS] TARGET...", "TARGET", run_bench)
     verb.add_argument("--tool", metavar="NAME", help="the tool to call; one that only reads unless given")
     verb.add_argument("--arguments", default="{}", metavar="JSON", help="what to call it with")
-    verb.add_argument("--rounds", type=_parse_rounds, default=20, metavar="N", help="times each is asked (default 20)")
-
-
-def _parse_rounds(text: str) -> int:
-    if not 1 <= int(text) <= 1000:
-        raise argparse.ArgumentTypeError("1 to 1000, please")
-    return int(text)
+    verb.add_argument(
+        "--rounds", type=whole_number("rounds", 1_000), default=20, metavar="N", help="times each is asked (default 20)"
+    )
 
 
 def run_bench(args: argparse.Namespace, words: list[str]) -> None:
-    from deltamcp.costs import target
-
     arguments = parse_object(args.arguments)
     connect = functools.partial(targets.make_client, args, words)
     label = f"Measuring {targets.name_target(words)}"
     with ProgressBar(label) as progress_bar:
         report: dict[str, Any] = asyncio.run(
-            target.run(
-                connect, args.tool, arguments, args.rounds, lambda step: progress_bar.set_label(f"{label}: {step}")
-            )
+            measure(connect, args.tool, arguments, args.rounds, lambda step: progress_bar.set_label(f"{label}: {step}"))
         )
     if args.json:
         output.print_json(report)
     else:
-        output.print_text(target.table(report))
+        output.print_text(measurement_table(report))

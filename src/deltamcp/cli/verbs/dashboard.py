@@ -11,6 +11,7 @@ from deltamcp.cli.serving import gateway_dashboard
 from deltamcp.cli.serving.gateway_dashboard import DashboardOptions
 from deltamcp.cli.serving.network_options import parse_address
 from deltamcp.cli.terminal import output
+from deltamcp.cli.terminal.command_parser import whole_number
 from deltamcp.dashboard.gateway_socket import RemoteGateway, find_gateways
 from deltamcp.errors import ConfigurationError, UsageError
 
@@ -176,17 +177,16 @@ async def _cancel(args: argparse.Namespace) -> None:
 def set_up_logs(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("name", nargs="?", metavar="NAME", help="a server, for its stderr; without it, the calls")
     verb.add_argument(
-        "-n", "--lines", type=_parse_lines, default=_DEFAULT_LINES, metavar="N", help=f"(default {_DEFAULT_LINES})"
+        "-n",
+        "--lines",
+        type=whole_number("lines", 10_000),
+        default=_DEFAULT_LINES,
+        metavar="N",
+        help=f"(default {_DEFAULT_LINES})",
     )
     verb.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
     _add_gateway_option(verb)
     verb.set_defaults(run=_run(_show_logs))
-
-
-def _parse_lines(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
-        raise argparse.ArgumentTypeError(f"a number of lines, not {text!r}")
-    return int(text)
 
 
 async def _show_logs(args: argparse.Namespace) -> None:

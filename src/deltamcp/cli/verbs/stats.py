@@ -7,6 +7,7 @@ from pathlib import Path
 
 from deltamcp import tokens
 from deltamcp.cli.terminal import output
+from deltamcp.cli.terminal.command_parser import whole_number
 from deltamcp.gateway import ledger_figures
 from deltamcp.gateway.ledger_figures import GATEWAY, LedgerFile, LedgerRows, Usage
 
@@ -19,18 +20,14 @@ _ASCII_BARS = ("#", ".", "!")
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--days", type=_parse_days, metavar="N", help="the last N days, today included; all by default")
+    verb.add_argument(
+        "--days", type=whole_number("days", 10_000), metavar="N", help="the last N days, today included; all by default"
+    )
     verb.add_argument("--by", choices=list(ledger_figures.GROUPS), default="tool", help="what to sum by (tool)")
     verb.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     verb.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
     verb.add_argument("--reset", action="store_true", help="forget all figures")
     verb.set_defaults(run=run)
-
-
-def _parse_days(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
-        raise argparse.ArgumentTypeError(f"a number of days, not {text!r}")
-    return int(text)
 
 
 def run(args: argparse.Namespace) -> None:

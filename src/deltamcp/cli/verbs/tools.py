@@ -23,8 +23,7 @@ from deltamcp.client.options import ClientOptions
 from deltamcp.client.pending_call import CallState
 from deltamcp.client.reply import Reply
 from deltamcp.errors import ConfigurationError, ResultLostError, UsageError
-from deltamcp.results.budget import MIN_MAX_TOKENS
-from deltamcp.results.policy import RequestPolicy, ResultPolicy
+from deltamcp.results.policy import MIN_MAX_TOKENS, RequestPolicy, ResultPolicy
 from deltamcp.results.queries.query import Query, check_query
 from deltamcp.values import JSON
 

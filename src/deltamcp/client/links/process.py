@@ -161,6 +161,9 @@ class ProcessLink:
                         break
         finally:
             _send_signal(process.transport, "SIGKILL")  # to processes it left, or to all if the caller is cancelled
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_END_POLLS * _END_POLL_SECONDS):
+                    await process.exited.wait()  # a killed process is reaped, or it is reported as one that runs
             process.transport.close()
             if self._guard is not None:
                 self._guard.remove(process.transport.get_pid())

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from deltamcp.auth.json_document import issuer_document_urls
 from deltamcp.client.oauth.json_http import JsonHttp
 from deltamcp.errors import UnauthorizedError
 
@@ -114,8 +115,6 @@ def add_offline_access(scopes: tuple[str, ...], issuer_scopes: Iterable[str]) ->
 
 
 _RESOURCE = "/.well-known/oauth-protected-resource"
-_OAUTH = "/.well-known/oauth-authorization-server"
-_OPENID = "/.well-known/openid-configuration"
 
 
 class ResourceDocument(Struct, frozen=True):
@@ -145,22 +144,9 @@ class IssuerDocument(Struct, frozen=True):
 
 def resource_document_urls(server_url: str) -> list[str]:
     """Returns where a server's metadata may be, the likeliest first (MCP, "Protected Resource Metadata Discovery")."""
-    base, path = _split_origin(server_url)
+    parts = urlsplit(server_url)
+    base, path = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", parts.path.rstrip("/")
     return [f"{base}{_RESOURCE}{path}", f"{base}{_RESOURCE}"] if path else [f"{base}{_RESOURCE}"]
-
-
-def issuer_document_urls(issuer: str) -> list[str]:
-    """Returns where an authorization server's metadata may be (MCP, "Authorization Server Metadata Discovery")."""
-    base, path = _split_origin(issuer)
-    if not path:
-        return [f"{base}{_OAUTH}", f"{base}{_OPENID}"]
-    return [f"{base}{_OAUTH}{path}", f"{base}{_OPENID}{path}", f"{base}{path}{_OPENID}"]
-
-
-def _split_origin(url: str) -> tuple[str, str]:
-    """Returns scheme and authority, and the path without a slash at its end."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", parts.path.rstrip("/")
 
 
 def is_server(resource: str, server_url: str) -> bool:

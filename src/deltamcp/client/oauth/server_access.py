@@ -13,6 +13,7 @@ from deltamcp.client.oauth.grants import (
     TokenRefusedError,
     authenticate_client,
     find_token_endpoint,
+    identify_client,
     listen_for_redirect,
     log_in_by_device,
     make_code_request,
@@ -34,7 +35,6 @@ from deltamcp.client.oauth.metadata import (
     select_scopes,
 )
 from deltamcp.client.oauth.oauth import LoginPage, LoginRequiredError, OAuth, can_open_browser, find_warnings
-from deltamcp.client.oauth.registration import identify_client
 from deltamcp.client.oauth.token_storage import (
     ClientIdentity,
     IssuedTokens,

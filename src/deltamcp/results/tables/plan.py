@@ -15,7 +15,7 @@ from deltamcp.results.tables.syntax import (
     write_template,
 )
 from deltamcp.values import JSON
-from deltamcp.work import Work
+from deltamcp.work import CHARS_PER_STEP, Work
 
 _MAX_REFERENCES = 4
 _TEXTS_PER_STEP = 8
@@ -41,9 +41,8 @@ class ColumnTemplate(NamedTuple):
     """The text for `*` in each row; None where the template has no `*`."""
 
 
-def find_template(values: Sequence[str], sources: Sequence[TemplateSource], work: Work) -> ColumnTemplate:
-    """Returns the template of the values: literals, references to sources, and at most one `*` for the rest."""
-    likely = _likely_sources(values, sources, work)
+def find_template(values: Sequence[str], likely: Sequence[TemplateSource], work: Work) -> ColumnTemplate:
+    """Returns the template of the values: literals, references to likely sources, and at most one `*` for the rest."""
     rest: Sequence[str] = values
     left: list[TemplatePart] = []
     right: list[TemplatePart] = []
@@ -85,18 +84,8 @@ def _merge_literals(parts: list[TemplatePart]) -> list[TemplatePart]:
     return merged
 
 
-def _likely_sources(values: Sequence[str], sources: Sequence[TemplateSource], work: Work) -> list[TemplateSource]:
-    """Returns the sources whose texts are part of the values in three sample rows, longest first."""
-    sample = {0, len(values) // 2, len(values) - 1}
-    work.scan(len(sources) * sum(len(values[row]) for row in sample))
-    likely = [
-        source for source in sources if all(source.texts[row] and source.texts[row] in values[row] for row in sample)
-    ]
-    return sorted(likely, key=lambda source: -len(source.texts[0]))
-
-
 def _leading_reference(
-    rest: Sequence[str], likely: list[TemplateSource], work: Work
+    rest: Sequence[str], likely: Sequence[TemplateSource], work: Work
 ) -> tuple[str, TemplateSource] | None:
     if not likely:
         return None
@@ -113,7 +102,7 @@ def _leading_reference(
 
 
 def _trailing_reference(
-    rest: Sequence[str], likely: list[TemplateSource], work: Work
+    rest: Sequence[str], likely: Sequence[TemplateSource], work: Work
 ) -> tuple[str, TemplateSource] | None:
     if not likely:
         return None
@@ -217,7 +206,6 @@ def _add_columns(
     if keys is None:
         return False
     for key in keys:
-        work.spend(1 + len(values) // _CELLS_PER_STEP)
         below = [value.get(key, ABSENT) if type(value) is dict else ABSENT_PARENT for value in values]
         path = (*above, key)
         flat.key_order.append(path)
@@ -349,6 +337,9 @@ class Plan:
         # A column can only refer to columns with shorter texts, so no two columns refer to each other.
         for _, _, column in sorted(texts, key=lambda entry: entry[:2]):
             self._plan_template(column)
+        if self.row_count > 1:  # a single row has a group or not
+            for group in sorted(flat.optional_groups, key=len, reverse=True):
+                self._ensure_visible(group)
 
     def _add_if_constant(self, column: PlannedColumn, kinds: set[type]) -> bool:
         values = column.values
@@ -384,7 +375,7 @@ class Plan:
         texts: list[str] = values if full else [values[row] for row in text_rows]
         column.texts = values if full else [value if isinstance(value, str) else None for value in values]
         self.sources.append(column)
-        template = find_template(texts, self._template_sources(texts, text_rows, full), self.work)
+        template = find_template(texts, self._likely_sources(texts, text_rows, full), self.work)
         if template.cells is None and self._is_derivable(column, template.parts, full):
             column.parts, column.cells = template.parts, None
             return
@@ -392,20 +383,22 @@ class Plan:
             template = find_template(texts, [], self.work)
         self._plan_affixes(column, template.parts, template.cells or texts, text_rows, texts)
 
-    def _template_sources(self, texts: list[str], text_rows: list[int], full: bool) -> list[TemplateSource]:
-        first, first_row = texts[0], text_rows[0]
-        sources = []
+    def _likely_sources(self, texts: list[str], text_rows: list[int], full: bool) -> list[TemplateSource]:
+        """Returns the sources whose texts are part of the texts in three sample rows, longest first."""
+        sample = {0, len(texts) // 2, len(texts) - 1}
+        in_sample = [(texts[place], text_rows[place]) for place in sample]
+        likely: list[TemplateSource] = []
+        steps = len(self.sources) * (1 + sum(len(text) for text, _ in in_sample) // CHARS_PER_STEP)
         for source in self.sources[:-1]:
             assert source.texts is not None
-            self.work.scan(len(first))
-            source_first = source.texts[first_row]
-            if source_first is None or source_first not in first:
+            if not all((known := source.texts[row]) and known in text for text, row in in_sample):
                 continue
-            self.work.spend(1 + self.row_count // _ROWS_PER_STEP)
+            steps += 1 + self.row_count // _ROWS_PER_STEP
             source_texts = source.texts if full else [source.texts[row] for row in text_rows]
             if None not in source_texts:
-                sources.append(TemplateSource(source.path, source_texts, source.typed))  # type: ignore[arg-type]
-        return sources
+                likely.append(TemplateSource(source.path, source_texts, source.typed))  # type: ignore[arg-type]
+        self.work.spend(steps)
+        return sorted(likely, key=lambda source: -len(source.texts[0]))
 
     def _is_derivable(self, column: PlannedColumn, parts: list[TemplatePart], full: bool) -> bool:
         """Whether a template without cells gives the right value in every row.
@@ -438,16 +431,15 @@ class Plan:
         for row, text in zip(text_rows, cells, strict=True):
             column.cells[row] = text
 
-    def ensure_groups_visible(self) -> None:
+    def _ensure_visible(self, group: ColumnPath) -> None:
         """Gives every row that has an optional group a cell in the group that is not empty."""
-        for group in sorted(self.flat.optional_groups, key=len, reverse=True):
-            below = [column for column in self.columns if column.path[: len(group)] == group]
-            rows = [row for row, value in enumerate(self.flat.optional_groups[group]) if isinstance(value, dict)]
-            shown = [column.cells for column in below if column.cells is not None]
-            if all(any(_has_value(cells[row]) for cells in shown) for row in rows):
-                continue
-            always = [column for column in below if all(_has_value(column.values[row]) for row in rows)]
-            self._force_cells(min(always, key=lambda column: len(str(column.values[rows[0]]))))
+        below = [column for column in self.columns if column.path[: len(group)] == group]
+        rows = [row for row, value in enumerate(self.flat.optional_groups[group]) if isinstance(value, dict)]
+        shown = [column.cells for column in below if column.cells is not None]
+        if all(any(_has_value(cells[row]) for cells in shown) for row in rows):
+            return
+        always = [column for column in below if all(_has_value(column.values[row]) for row in rows)]
+        self._force_cells(min(always, key=lambda column: len(str(column.values[rows[0]]))))
 
     def _force_cells(self, column: PlannedColumn) -> None:
         if column in self.constants:

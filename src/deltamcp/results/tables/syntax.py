@@ -14,7 +14,6 @@ from typing import NamedTuple
 import msgspec
 
 from deltamcp.values import JSON
-from deltamcp.wire import jsonrpc
 
 ColumnPath = tuple[str, ...]
 
@@ -36,6 +35,7 @@ _NEEDS_QUOTES = re.compile(r'["\[{#&]|\s|.*(?:[\x00-\x1f\x7f]|\s\Z)', re.DOTALL)
 _JSON_WORDS = frozenset({"true", "false", "null"})
 
 _decode_json = msgspec.json.Decoder().decode
+_encode_json = msgspec.json.Encoder().encode
 
 
 class ColumnReference(NamedTuple):
@@ -53,7 +53,7 @@ TemplatePart = str | ColumnReference | Placeholder
 
 
 def json_text(value: JSON) -> str:
-    return jsonrpc.encode(value).decode()
+    return _encode_json(value).decode()
 
 
 def position_column(number: int) -> str:

@@ -234,9 +234,7 @@ def write_table(rows: Sequence[dict[str, JSON]], dictionary: bool, work: Work) -
     flat = flatten(rows, work) if len(rows) > 1 else None
     if flat is None:
         return None
-    plan = Plan(flat, work)
-    plan.ensure_groups_visible()
-    return _TableWriter(plan, work).write(dictionary)
+    return _TableWriter(Plan(flat, work), work).write(dictionary)
 
 
 def write_item_table(rows: Sequence[dict[str, JSON]], dictionary: bool, work: Work) -> TextTable | None:

@@ -1,24 +1,35 @@
-"""Where documents are read from, files and addresses, and the files that arguments name."""
+"""Where documents are read from, files and addresses; where requests may go; and the files that arguments name."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 import msgspec
 from msgspec import Struct
 
-from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool, HttpResponse, OversizedResponseError
-from deltamcp.errors import ConfigurationError, ToolError
+from deltamcp.auth.safe_url import Address, AddressRange, is_loopback, range_of, read_address
+from deltamcp.client.links.http1 import (
+    BrokenExchangeError,
+    HttpConnectionPool,
+    HttpResponse,
+    OversizedResponseError,
+    resolve_host,
+)
+from deltamcp.errors import ConfigurationError, ToolError, UpstreamError
 from deltamcp.runtime.files import missing_file_error, read_own_file, replace_own_file
 from deltamcp.sources.http import fill_variables
 from deltamcp.sources.openapi.document import MAX_BYTES, OpenApiDocument, external_addresses, parse_document
 from deltamcp.sources.openapi.settings import ApiSettings
 from deltamcp.values import JSON
 from deltamcp.wire.canonical import sha256_digest
+
+if TYPE_CHECKING:
+    from httpcore2 import AsyncNetworkStream
+
 
 MAX_UPLOAD_BYTES = 32 * 1024 * 1024
 """The largest file that an argument may name."""
@@ -28,7 +39,6 @@ _SECONDS = 60.0
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _ACCEPTED = "application/vnd.oai.openapi+json, application/json;q=0.9, application/yaml;q=0.8, */*;q=0.5"
 _FORMAT = 1
-
 Parse: TypeAlias = Callable[[bytes], JSON]
 logger: logging.Logger = logging.getLogger("deltamcp")
 
@@ -251,6 +261,70 @@ def _show(url: str) -> str:
     """Returns an address without what may be secret in it: a password and the query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path[:200]}"
+
+
+class AddressRule:
+    """Says to which hosts requests may go. A document may name public ones; private ones only its user may."""
+
+    def __init__(self, named: Collection[str]) -> None:
+        """
+        Args:
+            named: The hosts that the user named, in lower case.
+        """
+        self._named = frozenset(named)
+
+    def is_free(self, url: str) -> bool:
+        """Whether requests to a URL may go to any address, because the user named its host."""
+        return (urlsplit(url).hostname or "").lower() in self._named
+
+    def refusal(self, url: str) -> str | None:
+        """Returns why no request may go to a URL, as far as its text tells, as the end of a sentence."""
+        host = (urlsplit(url).hostname or "").lower()
+        address = read_address(host)
+        is_public = not is_loopback(host) and (address is None or range_of(address) is AddressRange.PUBLIC)
+        return None if host in self._named or is_public else f"{host} is no public address, and nobody named it"
+
+    async def addresses(self, host: str, port: int) -> list[Address]:
+        """Returns the addresses that a host's name stands for.
+
+        Raises:
+            UpstreamError: one of them is not public, although the user did not name the host.
+            OSError: the name stands for none.
+        """
+        found = await resolve_host(host, port)
+        self.check(host, found)
+        return found
+
+    def check(self, host: str, found: Iterable[Address]) -> None:
+        """
+        Raises:
+            UpstreamError: one of a host's addresses is not public, although the user did not name the host.
+        """
+        if host.lower() not in self._named and any(range_of(address) is not AddressRange.PUBLIC for address in found):
+            raise UpstreamError(
+                f"{host} is at an address that is not public; who runs this server may name it, in base_url or hosts."
+            )
+
+    async def connect(self, host: str, port: int, timeout: float | None) -> "AsyncNetworkStream":
+        """Connects to a host at an address that was checked, so that its name cannot stand for another one by then.
+
+        Raises:
+            UpstreamError: as `addresses`.
+            httpcore2.ConnectError: none of them can be connected to.
+        """
+        import httpcore2  # with the HTTP client, which most servers do not need
+
+        try:
+            found = await self.addresses(host, port)
+        except OSError as error:
+            raise httpcore2.ConnectError(str(error)) from error
+        failure: Exception = httpcore2.ConnectError("the name stands for no address")
+        for address in found:
+            try:
+                return await httpcore2.AnyIOBackend().connect_tcp(str(address), port, timeout)
+            except httpcore2.ConnectError as error:
+                failure = error
+        raise failure
 
 
 def read_upload(path: str, folders: Sequence[Path]) -> bytes:

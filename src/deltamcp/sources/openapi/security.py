@@ -13,10 +13,10 @@ from deltamcp.auth.safe_url import Address, is_safe_origin
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool
 from deltamcp.client.oauth.json_http import read_object
 from deltamcp.errors import ConfigurationError, UpstreamError
-from deltamcp.sources.address_rule import AddressRule
 from deltamcp.sources.http import fill_variables
 from deltamcp.sources.openapi import swagger
 from deltamcp.sources.openapi.document import OpenApiDocument
+from deltamcp.sources.openapi.location import AddressRule
 from deltamcp.sources.openapi.settings import ClientCredentials
 from deltamcp.values import JSON
 
@@ -42,7 +42,6 @@ class SecurityScheme(Struct, frozen=True):
     """What is before the credential, such as `Bearer `."""
     token_url: str = ""
     """Where a client of OAuth 2 gets its tokens; may be relative."""
-    refresh_url: str = ""
 
 
 class Carried(Struct, frozen=True):
@@ -86,14 +85,7 @@ def _read_scheme(name: str, value: Mapping[str, Any]) -> SecurityScheme:
             flows = value.get("flows")
             flow = flows.get("clientCredentials") if isinstance(flows, dict) else None
             if isinstance(flow, dict) and isinstance(flow.get("tokenUrl"), str):
-                refresh = flow.get("refreshUrl")
-                return SecurityScheme(
-                    name,
-                    "clientCredentials",
-                    prefix="Bearer ",
-                    token_url=flow["tokenUrl"],
-                    refresh_url=refresh if isinstance(refresh, str) else "",
-                )
+                return SecurityScheme(name, "clientCredentials", prefix="Bearer ", token_url=flow["tokenUrl"])
             return SecurityScheme(name, "bearer", prefix="Bearer ")
         case "openIdConnect":
             return SecurityScheme(name, "bearer", prefix="Bearer ")

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from msgspec import structs
@@ -20,11 +20,10 @@ from deltamcp.errors import ConfigurationError, ToolError
 from deltamcp.limits import Limits
 from deltamcp.results.pages import PAGES_KEY
 from deltamcp.runtime.threads import Computations
-from deltamcp.sources.address_rule import AddressRule
 from deltamcp.sources.http import HttpService, RequestDraft, ServiceRefusedError, ServiceResponse, fill_variables
 from deltamcp.sources.openapi.api import Api, ApiOperation
 from deltamcp.sources.openapi.document import OpenApiDocument, parse_document
-from deltamcp.sources.openapi.location import load_document, read_upload
+from deltamcp.sources.openapi.location import AddressRule, load_document, read_upload
 from deltamcp.sources.openapi.security import Carried, ClientTokens, Requirement, SecurityScheme, carry
 from deltamcp.sources.openapi.settings import ApiSettings, ClientCredentials
 from deltamcp.sources.pages import next_arguments
@@ -225,22 +224,19 @@ def make_operations(api: Api, environment: Mapping[str, str], limits: Limits) ->
 
 
 def _make_operation(service: ApiService, operation: ApiOperation, api: Api) -> Operation:
-    options: ToolOptions = {
+    options = {
         "name": operation.name,
         "description": operation.description,
+        "summary": operation.summary,
+        "category": operation.category,
+        "action": operation.action if operation.category else None,
         "input_schema": operation.input_schema,
+        "annotations": operation.annotations,
         "keywords": [*operation.tags, api.category_descriptions.get(operation.category, "")],
+        "meta": {PAGES_KEY: True} if operation.pages.has_pages else None,
     }
-    if operation.summary:
-        options["summary"] = operation.summary
-    if operation.category:
-        options["category"] = operation.category
-        options["action"] = operation.action
-    if operation.pages.has_pages:
-        options["meta"] = {PAGES_KEY: True}
-    if operation.annotations:
-        options["annotations"] = operation.annotations
-    return FunctionOperation(_function(service, operation), Context, **options)
+    given = cast("ToolOptions", {key: value for key, value in options.items() if value})
+    return FunctionOperation(_function(service, operation), Context, **given)
 
 
 def _function(service: ApiService, operation: ApiOperation) -> Callable[..., Any]:

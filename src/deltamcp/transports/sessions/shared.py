@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.engine import Engine
+from deltamcp.calls.lists import Capabilities
 from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.dialects.registry import Dialects
 from deltamcp.errors import Fault
