@@ -55,15 +55,13 @@ class ServerApp(abc.ABC):
         if self._metrics is not None:
             self._metrics.attach(engine, self._quotas, self._sessions.__len__, self.pages)
 
+    @abc.abstractmethod
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the response to a request; passes other scopes on to `_serve_other`."""
+
+    async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await serve_lifespan(self._engine, receive, send)
-        elif scope["type"] == "http":
-            await self._serve(scope, receive, send if self._metrics is None else self._metrics.watch(scope, send))
-
-    @abc.abstractmethod
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the response to a request."""
 
     @property
     def paths(self) -> list[str]:
@@ -131,7 +129,12 @@ class HttpApp(ServerApp):
             self._lite_place = Place(self._lite.serve, self._names, to_endpoint, self._lite.refusal, origins.ONLY_POST)
         self._nowhere = Place(self._refuse_path, self._names, self._rate)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._serve_other(scope, receive, send)
+            return
+        if self._metrics is not None:
+            send = self._metrics.watch(scope, send)
         place = self._find_place(scope)
         headers: dict[bytes, bytes] = dict(scope["headers"])
         added, scope, (address, caller) = self._admission.begin(scope, headers)

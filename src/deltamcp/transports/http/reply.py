@@ -164,7 +164,7 @@ class CallsInFlight:
         self, understood: tuple[Terms, Ask] | Failure, reply: WatchedChannel, id_: RequestId
     ) -> Outcome | None:
         """Returns what comes of a request as its protocol understood it; None if the client has disconnected."""
-        if isinstance(understood, Failure):
+        if type(understood) is Failure:
             return understood
         if not reply.exchange.quotas.calls.has_room(reply.account):
             return TOO_MANY_CALLS
