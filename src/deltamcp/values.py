@@ -723,7 +723,7 @@ class Answer(Struct, frozen=True, gc=False):
     )
 
 
-# What every request is asked is `type(x) is Failure`: `isinstance`, false, takes four times as long for such classes.
+# Final, so that `type(x) is Failure` suffices: a false `isinstance` takes four times as long for such classes.
 @final
 class Failure(Struct, frozen=True):
     """The outcome of a request that the server refused or failed to perform.
