@@ -15,8 +15,7 @@ from deltamcp.limits import Limits
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.shown_result import StoredHeader
 from deltamcp.runtime import files
-from deltamcp.stores.memory import MemoryStore
-from deltamcp.stores.store import StoreError
+from deltamcp.stores.store import MemoryStore, StoreError
 from deltamcp.values import ANONYMOUS_CALLER, LOCAL, Caller
 from deltamcp.work import Work
 from tests.support.conditions import advance_clock, wait_until
@@ -174,7 +173,7 @@ async def test_a_kept_result_has_no_root_and_so_is_no_base():
     assert await later.find_by_root(ResultRoot(root, "call"), USER) is None
     assert await store(later, "the rows", root=root) == name, "the same result has the same handle"
     again = await later.find_by_root(ResultRoot(root, "call"), USER)
-    assert again is not None and again[1].root == root
+    assert again is not None and again[1].header.root == root
     await kept.close()
 
 

@@ -15,7 +15,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.upstreams.state import Phase
+from deltamcp.upstreams.client import Phase
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.paths import ROOT
 from tests.support.raw_client import META, raw_client

@@ -18,7 +18,8 @@ import pytest
 from deltamcp import connect
 from deltamcp.dashboard.gateway_socket import find_gateways
 from deltamcp.errors import DeltaError
-from deltamcp.gateway.upstream_status import CONFIGURATION_URI, STATUS_URI
+from deltamcp.gateway.gateway_upstream import CONFIGURATION_URI
+from deltamcp.gateway.upstream_items import STATUS_URI
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.edited_configuration import NAMES, Edited, EditedConfiguration
 from tests.support.marked_processes import find_marked, needs_proc, new_mark

@@ -29,7 +29,7 @@ from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.ledger import Ledger
 from deltamcp.gateway.ledger_figures import LedgerFile
 from deltamcp.gateway.trust.review import approve
-from deltamcp.gateway.upstream_status import STATUS_URI
+from deltamcp.gateway.upstream_items import STATUS_URI
 from deltamcp.transports.http.server import make_server
 from deltamcp.transports.metrics import Metrics
 from deltamcp.upstreams.login_upstream import SealedLogins

@@ -8,8 +8,8 @@ from deltamcp import connect
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.listing_cache import ListingCache
+from deltamcp.upstreams.client import Phase
 from deltamcp.upstreams.listing import UpstreamListing
-from deltamcp.upstreams.state import Phase
 
 
 async def test_a_server_that_never_answered_is_not_started_before_the_first_list(tmp_path: Path):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from deltamcp import PeerError, connect
 from deltamcp.catalog.items.resource import LooseUriTemplate
+from deltamcp.gateway.upstream_items import STATUS_URI
 from deltamcp.gateway.upstream_resources import _MAX_SEEN, SeenUris
-from deltamcp.gateway.upstream_status import STATUS_URI
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import ANONYMOUS, LOCAL
 from deltamcp.work import Work

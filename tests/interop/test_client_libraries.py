@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import re
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.interop.budgeted_server import BUDGET, ROWS
 from tests.interop.client_libraries import CLIENT_LIBRARIES
 from tests.interop.install import client_program, folder
 from tests.interop.servers import OFFLINE
+from tests.support.paths import FORKED_PROGRAM
 
 pytestmark = pytest.mark.interop
 
@@ -33,7 +33,7 @@ LINE_BYTES = 1 << 24
 ALL = os.environ.get("DELTA_MCP_INTEROP") == "all"
 NAMES = [name for name, library in CLIENT_LIBRARIES.items() if library.ci or ALL]
 
-SERVER = [sys.executable, "-m", "deltamcp", "serve", str(Path(budgeted_server.__file__))]
+SERVER = [str(FORKED_PROGRAM), "serve", str(Path(budgeted_server.__file__))]
 
 
 class Conversation:

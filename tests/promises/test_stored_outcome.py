@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from deltamcp.errors import Fault
-from deltamcp.promises.stored_call import decode_outcome, encode_outcome
+from deltamcp.promises.record import decode_outcome, encode_outcome
 from deltamcp.values import (
     Annotations,
     Answer,

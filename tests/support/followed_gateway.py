@@ -8,8 +8,9 @@ import sys
 from deltamcp import connect
 from deltamcp.cli.verbs.gateway import GatewayOptions, GatewaySource
 from deltamcp.gateway.gateway import Gateway
+from deltamcp.gateway.gateway_upstream import CONFIGURATION_URI
 from deltamcp.gateway.live_configuration import LiveConfiguration
-from deltamcp.gateway.upstream_status import CONFIGURATION_URI, STATUS_URI
+from deltamcp.gateway.upstream_items import STATUS_URI
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import ROOT
 

@@ -29,13 +29,13 @@ def interpreter_variables(environment: dict[str, str]) -> dict[str, str]:
 def main(place: str, program: str, variables: dict[str, str], words: list[str], file: str | None = None) -> None:
     """Runs a program on the fork server at a place, or as it is where its interpreter would read other variables.
 
-    It is the command line with these words, or a file of Python; an interpreter that is given an option runs as it is.
+    It is the command line with these words, or a file of Python, or `-m` or `-c` with the module or the program first.
     """
     environment = dict(os.environ)
     read = interpreter_variables(environment)
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     try:
-        if read.items() - variables.items() or (file or "")[:1] == "-":
+        if read.items() - variables.items() or ((file or "")[:1] == "-" and file not in ("-c", "-m")):
             raise OSError
         connection.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, MESSAGE_BYTES)
         connection.connect(place)

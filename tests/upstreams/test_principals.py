@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deltamcp.errors import UpstreamError
-from deltamcp.upstreams.state import UpstreamSettings
+from deltamcp.upstreams.client import UpstreamSettings
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import ANONYMOUS, LOCAL, Principal
 from tests.support import fake_stdio

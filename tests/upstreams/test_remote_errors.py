@@ -10,7 +10,7 @@ from deltamcp.dialects.modern import ModernMcp
 from deltamcp.errors import PeerError, RemoteError
 from deltamcp.gateway.config import GatewayConfig
 from deltamcp.gateway.gateway import Gateway
-from deltamcp.promises.stored_call import decode_outcome, encode_outcome
+from deltamcp.promises.record import decode_outcome, encode_outcome
 from deltamcp.values import Request
 from deltamcp.wire import jsonrpc
 from tests.support.era_client import ERAS, era_client

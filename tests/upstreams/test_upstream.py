@@ -14,7 +14,7 @@ import pytest
 
 from deltamcp.errors import RemoteError, UpstreamError
 from deltamcp.upstreams import client
-from deltamcp.upstreams.state import Phase, UpstreamSettings
+from deltamcp.upstreams.client import Phase, UpstreamSettings
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import JSON, Kind, Principal
 from tests.support import fake_stdio

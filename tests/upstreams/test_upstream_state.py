@@ -2,7 +2,7 @@
 
 import pytest
 
-from deltamcp.upstreams.state import NEXT, Event, Phase
+from deltamcp.upstreams.client import NEXT, Event, Phase
 
 
 def test_every_phase_has_a_row_and_every_event_changes_one():

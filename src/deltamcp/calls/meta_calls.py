@@ -162,9 +162,10 @@ class MetaCalls:
             declared = "declared destructive" if operation.is_destructive else "not declared read-only"
             right = request.view.meta_tool_name(request.view.running_meta_tool(operation))
             raise UsageError(f"{operation.id} is {declared}; use {right}.")
-        if meta is MetaTool.EXECUTE and request.view.running_meta_tool(operation) is MetaTool.EXECUTE_DESTRUCTIVE:
-            twin = request.view.meta_tool_name(MetaTool.EXECUTE_DESTRUCTIVE)
-            raise UsageError(f"{operation.id} is declared destructive; use {twin}.")
+        if meta is MetaTool.EXECUTE and operation.is_destructive:
+            twin = request.view.running_meta_tool(operation)
+            if twin is MetaTool.EXECUTE_DESTRUCTIVE:
+                raise UsageError(f"{operation.id} is declared destructive; use {request.view.meta_tool_name(twin)}.")
         note = f"({repair})" if repair else ""
         asks = since is not None or query.fields is not None or query.grep is not None
         policy = RequestPolicy(fields=query.fields, grep=query.grep, since=since) if asks else _NO_POLICY

@@ -13,8 +13,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, assert_never, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, assert_never, runtime_checkable
 
 from msgspec import UNSET
 
@@ -158,18 +158,21 @@ class DisclosureObservers:
         self._observers = [observer for observer in observers if isinstance(observer, DisclosureObserver)]
 
     def tools_listed(self, page: Page, request: RequestContext) -> None:
-        for observer in self._observers:
-            try:
-                observer.tools_listed(page, request)
-            except Exception:
-                logger.exception("an observer failed")
+        _notify(self._observers, lambda observer: observer.tools_listed(page, request))
 
     def meta_tool_replied(self, meta: MetaTool, outcome: Outcome, request: RequestContext) -> None:
-        for observer in self._observers:
-            try:
-                observer.meta_tool_replied(meta, outcome, request)
-            except Exception:
-                logger.exception("an observer failed")
+        _notify(self._observers, lambda observer: observer.meta_tool_replied(meta, outcome, request))
+
+
+T = TypeVar("T")
+
+
+def _notify(observers: Iterable[T], tell: Callable[[T], None]) -> None:
+    for observer in observers:
+        try:
+            tell(observer)
+        except Exception:
+            logger.exception("an observer failed")
 
 
 class Observation:
@@ -181,22 +184,14 @@ class Observation:
         self.call: ObservedCall = call
         self._observers = observers
         self._start_time = time.perf_counter()
-        for observer in observers:
-            try:
-                observer.call_started(call)
-            except Exception:
-                logger.exception("an observer failed")
+        _notify(observers, lambda observer: observer.call_started(call))
 
     def finish(self, outcome: Outcome | None) -> None:
         """Ends the call; `outcome` is None if it was cancelled."""
         call = self.call
         call.seconds = time.perf_counter() - self._start_time
         call.outcome = outcome
-        for observer in self._observers:
-            try:
-                observer.call_finished(call)
-            except Exception:
-                logger.exception("an observer failed")
+        _notify(self._observers, lambda observer: observer.call_finished(call))
 
 
 call_logger: logging.Logger = logging.getLogger("deltamcp.calls")

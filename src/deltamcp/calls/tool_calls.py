@@ -45,8 +45,8 @@ from deltamcp.errors import (
     UsageError,
 )
 from deltamcp.results import content, delta_mcp_shapes, reference
-from deltamcp.results.blocks import EMPTY_NOTE, add_notes, count_result, is_empty
-from deltamcp.results.content import parse_tool_result, server_error
+from deltamcp.results.blocks import add_last_notes, count_result
+from deltamcp.results.content import server_error
 from deltamcp.results.pages import read_pages, read_service_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
@@ -205,8 +205,12 @@ class ToolCalls:
                 result = await call.delivery.deliver(value, delivered)
                 if call.meta and isinstance(result, ToolResult):
                     result = replace(result, meta={**(result.meta or {}), **call.meta})
-                if call.note or delivered.policy is not None or not delivered.is_flat:
-                    result = _add_notes(result, call, value)
+                # Other shapes are for programs. That a result is empty is said behind meta-tools, and of other servers'
+                # wherever a policy shapes them.
+                is_shaped = delivered.policy is not None and isinstance(value, RawResult)
+                tells_empty = is_shaped or not delivered.is_flat
+                if (call.note or tells_empty) and request.terms.result_shape is ResultShape.MCP:
+                    result = add_last_notes(result, call.note, tells_empty)
                 if self._reports_savings or SAVINGS_KEY in request.terms.meta:
                     result = await add_savings(value, result)
                 sealed = None if request.session is None else request.session.sealed
@@ -460,22 +464,6 @@ def _observe(
 
 def _active(observers: Sequence[CallObserver]) -> list[CallObserver]:
     return list(filter(_is_active, observers))
-
-
-def _add_notes(result: ToolResult | RawResult, call: PreparedCall, value: Any) -> ToolResult | RawResult:
-    """Adds what the model must know below a result of MCP's shape; other shapes are for programs.
-
-    That a result is empty is said behind meta-tools, and of other servers' wherever a policy shapes them.
-    """
-    request = call.delivery_request
-    tells_empty = not request.is_flat or (request.policy is not None and isinstance(value, RawResult))
-    if request.terms.result_shape is not ResultShape.MCP or not (tells_empty or call.note):
-        return result
-    reply = parse_tool_result(result.fields) if isinstance(result, RawResult) else result
-    notes = [EMPTY_NOTE] if tells_empty and is_empty(reply) else []
-    if call.note:
-        notes.append(call.note)
-    return add_notes(reply, notes) if notes else result
 
 
 def _failure_result(failure: ToolFailure, name: str) -> ToolResult:

@@ -55,6 +55,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_CATEGORY_DEPTH = 8
 """Levels of nested categories."""
 
+_INTERPRETED_KEYS = frozenset(
+    {"name", "description", "inputSchema", "parameters", "required", "outputSchema", "handler"}
+)
+"""The keys of an operation whose values are read further; the others are fields of `OperationEntry` as they are."""
 _FRAMING_HEADERS = frozenset({"connection", "content-length", "host", "transfer-encoding", "upgrade"})
 """Headers that decide where a request goes or where it ends."""
 
@@ -344,23 +348,10 @@ class _DocumentReader:
                 description=found.get("description", ""),
                 input_schema=schema,
                 handler=self._read_handler(found.get("handler"), extend_pointer(pointer, "handler"), name, schema),
-                title=found.get("title"),
                 output_schema=None
                 if output is None
                 else self._normalize_schema(output, extend_pointer(pointer, "outputSchema")),
-                annotations=found.get("annotations", {}),
-                tags=found.get("tags", []),
-                policy=found.get("policy", "allow"),
-                pinned=found.get("pinned", False),
-                deprecated=found.get("deprecated", False),
-                examples=found.get("examples", []),
-                scopes=found.get("scopes", []),
-                fields=found.get("fields", []),
-                summary=found.get("summary"),
-                timeout=found.get("timeout"),
-                promise=found.get("promise"),
-                sync_seconds=found.get("sync_seconds"),
-                on_redelivery=found.get("on_redelivery"),
+                **{key: value for key, value in found.items() if key not in _INTERPRETED_KEYS},
             )
         )
 

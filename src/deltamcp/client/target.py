@@ -211,7 +211,7 @@ class InProcessServer(Struct, frozen=True):
         return replace(self, is_lite=True)
 
     def make_link(self, limits: Limits) -> "ClientLink":
-        from deltamcp.client.links.memory import MemoryLink
+        from deltamcp.client.links.link import MemoryLink
         from deltamcp.transports.stdio.server import DUPLEXES
 
         return MemoryLink(self.run, limits, DUPLEXES["mcp-lite" if self.is_lite else "mcp"])

@@ -13,7 +13,7 @@ from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from deltamcp.gateway.gateway_upstream import GatewayUpstream
 from deltamcp.gateway.item_names import distinct_segments
-from deltamcp.upstreams.state import Phase
+from deltamcp.upstreams.client import Phase
 from deltamcp.values import JSON, LOCAL, Kind, Surface
 
 _SHOWN_LINES = 8

@@ -253,7 +253,7 @@ class ChangeDelivery:
             except (UsageError, MissingScopesError, StoreError):
                 return f"Nothing is kept under {value_excerpt(name)} any more, so this is all. "
         handle, stored = found
-        if stored.origin != call.origin.name:
+        if stored.header.origin != call.origin.name:
             return f"{name} is a result of another operation, so this is all. "
 
         def root_of_base(work: Work) -> str:
@@ -264,7 +264,7 @@ class ChangeDelivery:
         root = await self._compute(call, root_of_base)
         if not root:
             return f"{name} cannot be compared with this, so this is all. "
-        return _Base(LastSent(root, stored.deltas, stored.is_part), handle, stored)
+        return _Base(LastSent(root, stored.header.deltas, stored.header.is_part), handle, stored)
 
     async def _sent_by_another_call(self, pending: _Pending) -> ToolResult | None:
         """Returns the reply if the caller has this result from another call; None if not, or if it sent a root."""

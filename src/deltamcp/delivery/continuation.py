@@ -187,7 +187,7 @@ class Continuation:
             read = TextResource(uri, data if isinstance(data, str) else document.decode(data), "text/plain")
         else:
             read = TextResource(uri, str(memoryview(data), "utf-8"), "application/json")
-        return read, ResultOrigin(stored.origin, stored.scopes)
+        return read, ResultOrigin(stored.header.origin, stored.scopes)
 
 
 def _resolve(

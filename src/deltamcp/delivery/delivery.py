@@ -382,21 +382,22 @@ class McpDelivery:
         return reply
 
     async def _reply(self, source: ResultData, policy: ResolvedPolicy, call: DeliveryRequest) -> ToolResult:
-        operation, caller = call.operation, call.terms.caller
+        operation, caller, origin = call.operation, call.terms.caller, call.origin
         if call.is_flat and operation.output_schema is not None:
             # A delta does not match the output schema.
-            return await self._continuation.first_reply(
-                FirstReply(source, policy, operation.is_valid_output), caller, call.origin
-            )
+            asked = FirstReply(source, policy, operation.is_valid_output)
+            return await self._continuation.first_reply(asked, caller, origin)
         if _may_send_changes(policy, caller):
             key_parts: list[JSON] = [operation.id, call.arguments, policy.fields, policy.grep]
             digest = call_digest(key_parts if call.pages == 1 else [*key_parts, call.pages])
-            key = CallKey(caller, digest, call.origin, operation.is_read_only)
+            key = CallKey(caller, digest, origin, operation.is_read_only)
             return await self._changes.deliver(source, policy, key, call.started)
         above = _NAMED_ABOVE_BYTES_FOR_STRANGERS if caller.shares_handles else _NAMED_ABOVE_BYTES
         is_named = not call.is_flat and policy.deltas is not False and len(source.data) > above
-        asked = FirstReply(source, policy, names_whole=is_named, reason=_no_changes(policy))
-        return await self._continuation.first_reply(asked, caller, call.origin)
+        is_ignored = policy.deltas is False and bool(policy.since)
+        reason = "Results of this operation always come whole. " if is_ignored else ""
+        asked = FirstReply(source, policy, names_whole=is_named, reason=reason)
+        return await self._continuation.first_reply(asked, caller, origin)
 
 
 def _may_send_changes(policy: ResolvedPolicy, caller: Caller) -> bool:
@@ -404,10 +405,6 @@ def _may_send_changes(policy: ResolvedPolicy, caller: Caller) -> bool:
     if policy.deltas is None:
         return bool(policy.dedup) or policy.since is not None or caller.is_remembered
     return policy.deltas or bool(policy.dedup)
-
-
-def _no_changes(policy: ResolvedPolicy) -> str:
-    return "Results of this operation always come whole. " if policy.deltas is False and policy.since else ""
 
 
 def _wrap(reply: ToolResult, call: DeliveryRequest) -> ToolResult:

@@ -373,13 +373,13 @@ class StoredResults:
 
     async def _holds(self, name: str, root: str, caller: Caller) -> bool:
         found = await self._peek(name, caller)
-        return found is not None and found.root == root
+        return found is not None and found.header.root == root
 
     async def contains(self, name: str, root: str, caller: Caller) -> bool:
         """Whether the result with this root is stored under this name, and the caller may read it."""
         with contextlib.suppress(StoreError):
             found = await self._peek(name, caller)
-            return found is not None and found.root == root and found.scopes <= caller.principal.scopes
+            return found is not None and found.header.root == root and found.scopes <= caller.principal.scopes
         return False
 
     async def find(self, name: str, caller: Caller) -> StoredResult:
@@ -415,7 +415,7 @@ class StoredResults:
         for name in names:
             with contextlib.suppress(UsageError, MissingScopesError, StoreError):
                 stored = await self.open(name, caller)
-                if stored.root.startswith(digits):
+                if stored.header.root.startswith(digits):
                     return self.handle(name), stored
         return None
 
@@ -445,7 +445,7 @@ class StoredResults:
         if missing:
             # To a caller that nobody vouches for, what it may not call does not exist.
             raise (
-                MissingScopesError(opened.origin, missing)
+                MissingScopesError(opened.header.origin, missing)
                 if caller.principal.is_authenticated
                 else self._nothing_kept(name, caller)
             )

@@ -33,8 +33,8 @@ from deltamcp.hosts.host_entry import started_configurations, starts_gateway
 from deltamcp.hosts.hosts import SERVER_KEYS, Machine, belongs_to_project
 from deltamcp.hosts.installation import decode
 from deltamcp.results.policy import ResultPolicy
+from deltamcp.upstreams.client import UpstreamSettings
 from deltamcp.upstreams.secrets import EntryValues, entry_values
-from deltamcp.upstreams.state import UpstreamSettings
 
 Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]

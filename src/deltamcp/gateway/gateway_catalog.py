@@ -17,7 +17,7 @@ from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
-from deltamcp.gateway.gateway_upstream import GatewayUpstream
+from deltamcp.gateway.gateway_upstream import STARTING, GatewayUpstream, status_resource, usability_notice
 from deltamcp.gateway.item_names import ascii_segment, distinct_segments
 from deltamcp.gateway.listing_cache import StoredContentLines
 from deltamcp.gateway.live_configuration import LiveConfiguration
@@ -33,7 +33,6 @@ from deltamcp.gateway.upstream_resources import (
     UnlistedResources,
     UpstreamResource,
 )
-from deltamcp.gateway.upstream_status import STARTING, status_resource, usability_notice
 from deltamcp.runtime.change_hub import Change, OwnChange
 from deltamcp.runtime.process import collection_paused
 from deltamcp.runtime.seal import Seal

@@ -18,7 +18,6 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.item_names import NamedItem, ascii_segment, distinct_names, distinct_paths, distinct_segments
 from deltamcp.gateway.upstream_resources import ResourceClaims, SeenUris, UpstreamResource, complete
-from deltamcp.gateway.upstream_status import STATUS_URI
 from deltamcp.results.policy import (
     META_KEY,
     QUERY_KEY,
@@ -36,6 +35,8 @@ from deltamcp.values import JSON, RawResult
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 
+STATUS_URI = "delta-mcp://gateway/upstreams"
+"""The gateway's own resource, whose URI no resource of an upstream gets."""
 _WHOLE: dict[str, JSON] = {META_KEY: {"whole": True}}
 """The `_meta` of a request for a result that is not cut."""
 _MAX_TOLD = 1_000

@@ -14,10 +14,9 @@ from deltamcp.dialects.tasks import with_related_task
 from deltamcp.errors import Fault, InputDeclinedError, MissingScopesError, PeerError, ToolErrorCode
 from deltamcp.limits import Limits
 from deltamcp.promises import record
-from deltamcp.promises.record import PromiseRecord, key_of, shown_key
+from deltamcp.promises.record import PromiseRecord, key_of, owner_digest, shown_key
 from deltamcp.promises.runs import PromiseOutcomes, PromiseRuns, error_outcome
 from deltamcp.promises.store import PromiseStore, PromiseWatch
-from deltamcp.promises.stored_call import owner_digest
 from deltamcp.stores.store import StoreError
 from deltamcp.values import (
     JSON,

@@ -28,10 +28,18 @@ from deltamcp.errors import Fault, ToolErrorCode
 from deltamcp.limits import Limits
 from deltamcp.promises import record
 from deltamcp.promises.asks import UNKNOWN_PROMISE, PromiseAsks
-from deltamcp.promises.record import PromiseRecord, key_of, make_token, shown_key
+from deltamcp.promises.record import (
+    PromisedCall,
+    PromiseRecord,
+    encode_call,
+    key_of,
+    make_promised_call,
+    make_token,
+    owner_digest,
+    shown_key,
+)
 from deltamcp.promises.runs import PromiseOutcomes, PromiseRuns, error_outcome
 from deltamcp.promises.store import PromiseQueue, PromiseStore
-from deltamcp.promises.stored_call import PromisedCall, encode_call, make_promised_call, owner_digest
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
 from deltamcp.stores.store import StoreError, StoreFullError
 from deltamcp.values import (

@@ -21,9 +21,8 @@ from deltamcp.context import Channel, ProgressReport
 from deltamcp.errors import Fault, ToolErrorCode
 from deltamcp.limits import Limits
 from deltamcp.promises import record
-from deltamcp.promises.record import PromiseRecord, shown_key
+from deltamcp.promises.record import PromisedCall, PromiseRecord, encode_outcome, shown_key
 from deltamcp.promises.store import PromiseQueue, PromiseStore, PromiseWatch
-from deltamcp.promises.stored_call import PromisedCall, encode_outcome
 from deltamcp.results.blocks import add_notes
 from deltamcp.results.content import server_error
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID

@@ -21,8 +21,7 @@ from msgspec.structs import replace
 
 from deltamcp.limits import Limits
 from deltamcp.promises import record
-from deltamcp.promises.record import PromiseRecord
-from deltamcp.promises.stored_call import PromisedCall, decode_call, decode_outcome
+from deltamcp.promises.record import PromisedCall, PromiseRecord, decode_call, decode_outcome
 from deltamcp.replicas import PromiseChanged, Replica
 from deltamcp.stores.store import SharedStore, StoreError, StoreFullError, hash_key
 from deltamcp.values import Outcome

@@ -12,6 +12,7 @@ from msgspec import UNSET, DecodeError, to_builtins
 from msgspec.structs import replace
 
 from deltamcp import tokens
+from deltamcp.results.content import parse_tool_result
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.truncation import find_largest
 from deltamcp.results.window import Budget, Handle, may_link
@@ -190,11 +191,19 @@ EMPTY_NOTE = "(empty result)"
 """The note of a reply that a model could take for one that was lost."""
 
 
-def is_empty(reply: ToolResult) -> bool:
-    """Returns whether a reply has neither structured content nor blocks other than empty texts."""
-    return reply.structured is UNSET and not any(
+def add_last_notes(result: ToolResult | RawResult, note: str, tells_empty: bool) -> ToolResult | RawResult:
+    """Adds what the model must know below a result: a note, if there is one, and if it is to be told, that it is empty.
+
+    Empty is a result with neither structured content nor blocks other than empty texts.
+    """
+    reply = parse_tool_result(result.fields) if isinstance(result, RawResult) else result
+    is_empty = reply.structured is UNSET and not any(
         block.text.strip() if isinstance(block, Text) else True for block in reply.content
     )
+    notes = [EMPTY_NOTE] if tells_empty and is_empty else []
+    if note:
+        notes.append(note)
+    return add_notes(reply, notes) if notes else result
 
 
 def add_notes(reply: ToolResult, notes: Sequence[str]) -> ToolResult:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from deltamcp.results.tables import table_reader
-from deltamcp.results.tables.table_writer import TextTable, as_item_table, as_table, write_object_table
+from deltamcp.results.tables.table_writer import as_table, table_texts, write_object_table
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -178,8 +178,8 @@ class _TableSearch:
         if json in self.found_tables:
             self.work.spend(len(self.found_tables))
             return f"{self.mark}{list(self.found_tables).index(json) + 1}"
-        table = as_table(value, self.dictionary, self.work)
-        text, before = self._shortest(value, table), len(self.found_tables)
+        texts, before = table_texts(value, self.dictionary, self.work), len(self.found_tables)
+        text = min(texts, key=self.count) if len(texts) > 1 else "".join(texts)
         if not 0 < len(text) < len(json):
             return self._extract_inside(value, depth)
         best = _FoundTable(text, self.count(text) + _PLACEHOLDER_TOKENS * bool(depth))
@@ -199,12 +199,6 @@ class _TableSearch:
                 del self.found_tables[inside]
             return self._place_table(json, best)
         return inner
-
-    def _shortest(self, value: Any, table: TextTable | None) -> str:
-        """Returns the shorter text: of a table, or of one with lines for the items of the rows' lists; else empty."""
-        text = "" if table is None else table.text
-        items = as_item_table(value, self.dictionary, self.work)
-        return text if items is None or (text and self.count(text) <= self.count(items.text)) else items.text
 
     def _extract_inside(self, value: Any, depth: int) -> Any:
         if isinstance(value, dict):

@@ -296,7 +296,7 @@ class ShownResult(Struct, frozen=True):
             space = len(data) if frame.structured else policy.max_tokens
             envelope = truncation.envelope_of(data, self.rows, space, work)
             listed = truncation.rows_window(units, 0, envelope, frame)
-        if listed is not None and listed.next is not None:
+        if listed is not None and listed.end < listed.total:
             yield listed
         if document.kind(data) in ("object", "list"):
             # Where all rows fit, the members beside them do not; a summary that has all rows too shows more of them.

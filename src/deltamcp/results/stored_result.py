@@ -132,38 +132,18 @@ class StoredResult:
     def __init__(self, packed: bytes) -> None:
         whole = memoryview(packed)
         begin = 4 + int.from_bytes(whole[:4])
-        self._header = _decode_header(whole[4:begin])
+        self.header: StoredHeader = _decode_header(whole[4:begin])
         self._data = whole[begin:]
         self._selections: dict[bytes, Selection] = {}
 
     @property
-    def root(self) -> str:
-        """The root hash; empty where the result cannot be the base of a delta."""
-        return self._header.root
-
-    @property
-    def deltas(self) -> int:
-        """How many deltas the caller got since the server last sent it the whole result."""
-        return self._header.deltas
-
-    @property
-    def is_part(self) -> bool:
-        """Whether the caller was shown only a part."""
-        return self._header.is_part
-
-    @property
-    def origin(self) -> str:
-        """What returned the result."""
-        return self._header.origin
-
-    @property
     def scopes(self) -> frozenset[str]:
         """The scopes that whoever reads the result needs."""
-        return frozenset(self._header.scopes)
+        return frozenset(self.header.scopes)
 
     def root_for(self, policy: ResolvedPolicy) -> str:
         """Returns the root of what a policy selects; empty where it was not computed."""
-        return self._header.root if policy.query == self._header.policy.query else ""
+        return self.header.root if policy.query == self.header.policy.query else ""
 
     def selected_value(self, policy: ResolvedPolicy, work: Work) -> JSON:
         """Returns what a policy selects of the value, to be compared with what it selects of another one.
@@ -179,12 +159,12 @@ class StoredResult:
 
     @property
     def _whole_data(self) -> str | RawJSON:
-        return str(self._data, "utf-8") if self._header.kind == "text" else self._data
+        return str(self._data, "utf-8") if self.header.kind == "text" else self._data
 
     def _shown_data(self, work: Work) -> str | RawJSON:
         """Returns what the policy shows of the result."""
         data = self._whole_data
-        return select(data, self._header.policy, work).data if self._header.policy.has_query else data
+        return select(data, self.header.policy, work).data if self.header.policy.has_query else data
 
     @property
     def size(self) -> int:
@@ -198,7 +178,7 @@ class StoredResult:
 
     def parts(self, work: Work) -> "ResultParts":
         """Returns the parts of the result, for several paths in a row."""
-        return ResultParts(self._data, self._header.kind == "text", work)
+        return ResultParts(self._data, self.header.kind == "text", work)
 
     def read(self, arguments: ContinueArguments, requested: ResultPolicy | None, work: Work) -> tuple[Window, str]:
         """Returns the window that `continue` asks for, and the path of its units in the result.
@@ -208,7 +188,7 @@ class StoredResult:
         Raises:
             UsageError: the arguments do not apply to this result; the text says why.
         """
-        policy = self._header.policy if requested is None else override_policy(requested, self._header.policy)
+        policy = self.header.policy if requested is None else override_policy(requested, self.header.policy)
         if arguments.path is not None and arguments.path.startswith(RAW_PREFIX):
             selection = self._select(replace(arguments, path=arguments.path.removeprefix(RAW_PREFIX)), work)
             work.scan(self.size)
@@ -239,7 +219,7 @@ class StoredResult:
         """
         if arguments.path is not None or arguments.page is not None:
             raise UsageError("since goes with offset, fields and grep, not with path or page.")
-        policy = self._header.policy if requested is None else override_policy(requested, self._header.policy)
+        policy = self.header.policy if requested is None else override_policy(requested, self.header.policy)
         asked = replace(policy, fields=arguments.fields, grep=arguments.grep or None, fields_requested=True)
         text, words = _changes(base.selected_value(asked, work), self.selected_value(asked, work), asked, base, work)
         selection = Selection(text, "", [0], words)
@@ -260,7 +240,7 @@ class StoredResult:
         return selection
 
     def _make_selection(self, arguments: ContinueArguments, work: Work) -> Selection:
-        is_text = self._header.kind == "text"
+        is_text = self.header.kind == "text"
         if is_text and arguments.path:
             raise UsageError("This result is a text, without paths; read on by offset, or search by grep.")
         query = Query(arguments.fields, arguments.grep or None)
@@ -269,13 +249,13 @@ class StoredResult:
             if isinstance(shown, str):
                 work.scan(len(shown))
                 return Selection(shown, "", self._page_starts())
-            rows = self._header.rows or []
+            rows = self.header.rows or []
             return Selection(document.units(document.at(shown, rows, work), work), pointer(*rows), self._page_starts())
         path = parse_path(arguments.path or "")
         part = str(self._data, "utf-8") if is_text else document.at(self._data, path, work)
         if not isinstance(part, str) and not query:
             return Selection(document.units(part, work), pointer(*path), [0])
-        policy = self._header.policy
+        policy = self.header.policy
         found = run_query(part, query, None if path else policy.rows, policy.max_tokens, work)
         if found.is_miss:
             data = part if isinstance(part, str) else bytes(memoryview(part))
@@ -288,7 +268,7 @@ class StoredResult:
         return Selection(selected, pointer(*path), [0], " ".join(part for part in (found.sentence, page) if part))
 
     def _page_starts(self) -> list[int]:
-        return [0, self._header.first] if self._header.first else [0]
+        return [0, self.header.first] if self.header.first else [0]
 
 
 def _changes(base: JSON, value: JSON, policy: ResolvedPolicy, stored_base: StoredResult, work: Work) -> tuple[str, str]:
@@ -298,7 +278,7 @@ def _changes(base: JSON, value: JSON, policy: ResolvedPolicy, stored_base: Store
     if roots[0] == roots[1]:
         return "Nothing changed.", ""
     unbounded = replace(policy, max_tokens=sys.maxsize >> 8)
-    delta = result.changes_since(base, roots, unbounded, None, stored_base.is_part, work)
+    delta = result.changes_since(base, roots, unbounded, None, stored_base.header.is_part, work)
     if delta is None:
         return "Nearly all of it changed; read it whole.", ""
     return delta.text, f"{changes.words_sentence(changes.delta_words(delta.text))}"

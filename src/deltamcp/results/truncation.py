@@ -414,7 +414,8 @@ def rows_window(units: Sequence[RawJSON], start: int, envelope: Envelope, frame:
     def first(count: int) -> Window:
         further = units[start + len(decoded) : start + count]
         decoded.extend(document.decode_counted(unit, frame.work) for unit in further)
-        value = envelope.around(decoded[:count])
+        rows: JSON = decoded[:count]
+        value = envelope.around(rows) if envelope.levels else rows
         return frame.make_window("rows", value, start, start + count, len(units), envelope.cuts)
 
     def window_of_part(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:

@@ -112,7 +112,6 @@ _FIRST_USED = (
     "cryptography.hazmat.primitives.ciphers.aead",
     "deltamcp.catalog.schema.fail_fast_validator",
     "deltamcp.catalog.search.index",
-    "deltamcp.catalog.search.index",
     "deltamcp.deltas.delta",
     "deltamcp.gcf",
     "deltamcp.results.queries.expression",

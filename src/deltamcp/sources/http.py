@@ -152,7 +152,7 @@ def _arguments_in(location: str, placed: Iterable[tuple[ParameterPlace, JSON]]) 
 
 def _path_text(name: str, value: JSON) -> str:
     items = value if isinstance(value, list) else [value]
-    piece = ",".join(quote(_text(item), safe="") for item in items)
+    piece = ",".join(quote(text_of(item), safe="") for item in items)
     if not piece:
         raise ToolError(f"The parameter {name} is part of an address and must not be empty.")
     return piece
@@ -182,14 +182,14 @@ def fill_path(template: str, pieces: Mapping[str, str]) -> str:
 
 
 def _header_text(name: str, value: JSON) -> str:
-    text = ", ".join(map(_text, value)) if isinstance(value, list) else _text(value)
+    text = ", ".join(map(text_of, value)) if isinstance(value, list) else text_of(value)
     if UNPRINTABLE.search(text):
         raise ToolError(f"The parameter for the header {name} must not have line breaks or control characters.")
     return text
 
 
 def _cookie_text(name: str, value: JSON) -> str:
-    text = _text(value)
+    text = text_of(value)
     if _COOKIE_UNSAFE.search(text):
         raise ToolError(f"The parameter for the cookie {name} must not have spaces, quotes, commas or semicolons.")
     return text
@@ -197,7 +197,7 @@ def _cookie_text(name: str, value: JSON) -> str:
 
 def _encode_pairs(placed: Iterable[tuple[ParameterPlace, JSON]]) -> str:
     pairs = [
-        (place.name, _text(item))
+        (place.name, text_of(item))
         for place, value in placed
         for item in (value if isinstance(value, list) else [value])
         if item is not None
@@ -205,7 +205,8 @@ def _encode_pairs(placed: Iterable[tuple[ParameterPlace, JSON]]) -> str:
     return urlencode(pairs, quote_via=quote)
 
 
-def _text(value: JSON) -> str:
+def text_of(value: JSON) -> str:
+    """Returns a value as text: a text as it is, everything else as JSON."""
     return value if isinstance(value, str) else jsonrpc.encode(value).decode()
 
 

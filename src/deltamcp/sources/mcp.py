@@ -11,8 +11,8 @@ from deltamcp.results.content import parse_tool_result
 from deltamcp.runtime.secrets import Secrets, address_secrets, named_secrets, variable_secrets
 from deltamcp.runtime.threads import Computations
 from deltamcp.sources.http import fill_variables, variable_values
+from deltamcp.upstreams.client import UpstreamSettings
 from deltamcp.upstreams.secrets import UpstreamSecrets, entry_values
-from deltamcp.upstreams.state import UpstreamSettings
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import JSON, ToolResult
 from deltamcp.work import WorkLimitError

@@ -1,20 +1,26 @@
-"""The clients of an upstream: started when needed, started again after a loss, stopped when nobody uses them."""
+"""The clients of an upstream: started when needed, started again after a loss, stopped when nobody uses them.
+
+With what an operator sets and sees of an upstream: settings, phases, and what changes these.
+"""
 
 import asyncio
 import contextvars
+import enum
 import functools
 import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 from deltamcp.client.target import UnmadeServer, parse_target
 from deltamcp.errors import ClientError, DeltaError, UnauthorizedError, UnreachableError
 from deltamcp.runtime.log import RepeatedWarnings
-from deltamcp.upstreams.state import NEXT, Event, Phase, UpstreamSettings, UpstreamState
 from deltamcp.values import ANONYMOUS, LOCAL, Principal
 
 if TYPE_CHECKING:
@@ -27,64 +33,118 @@ _MAX_SECONDS = 60.0
 _MAX_DOUBLINGS = 10
 RAN_WELL_SECONDS = 5.0
 """An upstream that was ready for so long ran well: what happened before does not count against it."""
-
-
-def wait_seconds(failures: int, chance: float) -> float:
-    """Returns the seconds to wait after so many failures in a row; none after the first.
-
-    The wait doubles with each failure. `chance`, from 0 to 1, spreads it over its upper half, so that upstreams that
-    failed together do not start together.
-    """
-    if failures <= 1:
-        return 0.0
-    whole = min(_MAX_SECONDS, _FIRST_SECONDS * 2.0 ** min(failures - 2, _MAX_DOUBLINGS))
-    return whole * (0.5 + chance / 2)
-
-
 logger: logging.Logger = logging.getLogger("deltamcp")
-
 _LINES_PER_SECOND = 20
 _MAX_CHARS = 500
 _MAX_KEPT, _MAX_KEPT_CHARS = 200, 4_000
 """The lines that are kept for people who ask later why a server failed, and the characters of each; a secret that is
 cut there is beyond what is shown."""
-
-
-class StderrLines:
-    """Logs what one upstream writes to stderr; of a flood, the first lines of every second and how many came."""
-
-    def __init__(self, name: str, redact: Callable[[str], str]) -> None:
-        self._name, self._redact = name, redact
-        self._second = 0.0
-        self._count = 0
-        self._last: deque[tuple[float, str]] = deque(maxlen=_MAX_KEPT)
-
-    def add(self, line: str) -> None:
-        now = time.monotonic()
-        if now - self._second >= 1.0:
-            if self._count > _LINES_PER_SECOND:
-                logger.info("%s: %d more lines on stderr are left out", self._name, self._count - _LINES_PER_SECOND)
-            self._second, self._count = now, 0
-        self._count += 1
-        if self._count <= _LINES_PER_SECOND and line.strip():
-            self._last.append((time.time(), line[:_MAX_KEPT_CHARS]))
-            if logger.isEnabledFor(logging.INFO):
-                # Redacted before it is cut, which may be inside of a secret.
-                logger.info("%s: %s", self._name, self._redact(line)[:_MAX_CHARS])
-
-    @property
-    def last(self) -> list[tuple[float, str]]:
-        """The last lines without secrets, each with its time in seconds since 1970."""
-        return [(at, self._redact(line)[:_MAX_CHARS]) for at, line in self._last]
-
-
 _NO_START = "cannot be started"
 _SHORT_SECONDS = 2.0
 """A request waits for a restart that is due so soon; if it is due later, the caller is told when to try again."""
-
-
 _RETIRED_IDLE_SECONDS = 0.5
 """How long a client that another one replaces waits for requests that were on their way to it."""
+
+
+class Phase(enum.Enum):
+    """What an upstream's connection is doing."""
+
+    STOPPED = "stopped"
+    """It is not there; the next request starts it."""
+    STARTING = "starting"
+    READY = "ready"
+    BACKING_OFF = "backing off"
+    """It was lost or did not start; after a wait the next request starts it."""
+    STOPPING = "stopping"
+    CLOSED = "closed"
+    """This server has ended, and does not start it before it is opened again."""
+
+
+class Event(enum.Enum):
+    """What happens to an upstream's connection."""
+
+    START = enum.auto()
+    """Somebody needs it."""
+    STARTED = enum.auto()
+    FAILED = enum.auto()
+    """It did not start."""
+    LOST = enum.auto()
+    """It ended by itself, or cannot be reached any more."""
+    STOP = enum.auto()
+    """Nobody has used it for long."""
+    STOPPED = enum.auto()
+    CLOSE = enum.auto()
+    """This server ends."""
+    OPEN = enum.auto()
+    """This server begins again."""
+
+
+_P, _E = Phase, Event
+NEXT: Mapping[Phase, Mapping[Event, Phase]] = MappingProxyType(
+    {
+        _P.STOPPED: {_E.START: _P.STARTING, _E.CLOSE: _P.CLOSED},
+        _P.STARTING: {_E.STARTED: _P.READY, _E.FAILED: _P.BACKING_OFF, _E.CLOSE: _P.CLOSED},
+        _P.READY: {_E.LOST: _P.BACKING_OFF, _E.STOP: _P.STOPPING, _E.CLOSE: _P.CLOSED},
+        _P.BACKING_OFF: {_E.START: _P.STARTING, _E.CLOSE: _P.CLOSED},
+        _P.STOPPING: {_E.STOPPED: _P.STOPPED, _E.CLOSE: _P.CLOSED},
+        _P.CLOSED: {_E.OPEN: _P.STOPPED},
+    }
+)
+"""The phase that follows, by phase and event; other events leave the phase as it is."""
+
+
+class UpstreamState(Struct, frozen=True, kw_only=True):
+    """What an upstream is doing, for people and programs that watch it. It has no secrets."""
+
+    name: str
+    phase: Phase
+    since: float
+    """When the phase began, in seconds since 1970."""
+    pid: int | None = None
+    """The process of the server, if this one started it and it runs."""
+    protocol: str | None = None
+    """The revision of MCP that was last negotiated."""
+    starts: int = 0
+    """How often it became ready."""
+    restarts: int = 0
+    """How often it became ready again."""
+    failures: int = 0
+    """How often in a row it was lost soon, or did not start."""
+    retry_at: float | None = None
+    """While it backs off: when the next request may start it, in seconds since 1970."""
+    open_calls: int = 0
+    waiting_calls: int = 0
+    """Of the open calls, those that wait for their turn."""
+    subscriptions: int = 0
+    principals: int = 0
+    """How many principals have a process or a connection of their own."""
+    last_error: str | None = None
+    """Why it was last lost or did not start."""
+    last_reason: str = ""
+    """The same without the words that name the server or its program."""
+    wants_login: bool = False
+    """Whether it did not start because it wants a token that nobody has."""
+
+
+class UpstreamSettings(Struct, frozen=True, kw_only=True):
+    """How an upstream is started, used and stopped."""
+
+    timeout: float | None = None
+    """The seconds that a request may take; None for the client's own bound."""
+    concurrency: int | None = None
+    """The requests that it performs at once; None for any number."""
+    max_waiting: int = 100
+    """The requests that wait for their turn; further ones are refused, and may be sent again later."""
+    start: Literal["first-use", "ahead"] = "first-use"
+    """Whether it is started when somebody needs it, or with this server and again whenever it is lost."""
+    start_seconds: float = 30.0
+    """The seconds that it may take to start and to introduce itself."""
+    idle_seconds: float | None = 600.0
+    """After how many seconds without a request it is stopped; None never."""
+    process_for: Literal["all", "principal"] = "all"
+    """Whether all callers share one process or connection, or each principal has its own."""
+    max_principals: int = 32
+    """How many principals may have their own at once; who has not used it for longest makes room for another."""
 
 
 class NotReadyError(DeltaError):
@@ -403,6 +463,18 @@ class UpstreamClient:
             await self._client.__aexit__(None, None, None)
 
 
+def wait_seconds(failures: int, chance: float) -> float:
+    """Returns the seconds to wait after so many failures in a row; none after the first.
+
+    The wait doubles with each failure. `chance`, from 0 to 1, spreads it over its upper half, so that upstreams that
+    failed together do not start together.
+    """
+    if failures <= 1:
+        return 0.0
+    whole = min(_MAX_SECONDS, _FIRST_SECONDS * 2.0 ** min(failures - 2, _MAX_DOUBLINGS))
+    return whole * (0.5 + chance / 2)
+
+
 def _reason(text: str) -> str:
     """Returns why a server does not run, without its command line, and without advice to who wrote that."""
     return _NO_START if text.startswith(_NO_START) else text.partition("; is it an MCP server")[0]
@@ -489,3 +561,31 @@ class UpstreamClients:
         others = list(self._others.values())
         self._others.clear()
         await asyncio.gather(*self._closing, *(client.close() for client in (self.local, *others)))
+
+
+class StderrLines:
+    """Logs what one upstream writes to stderr; of a flood, the first lines of every second and how many came."""
+
+    def __init__(self, name: str, redact: Callable[[str], str]) -> None:
+        self._name, self._redact = name, redact
+        self._second = 0.0
+        self._count = 0
+        self._last: deque[tuple[float, str]] = deque(maxlen=_MAX_KEPT)
+
+    def add(self, line: str) -> None:
+        now = time.monotonic()
+        if now - self._second >= 1.0:
+            if self._count > _LINES_PER_SECOND:
+                logger.info("%s: %d more lines on stderr are left out", self._name, self._count - _LINES_PER_SECOND)
+            self._second, self._count = now, 0
+        self._count += 1
+        if self._count <= _LINES_PER_SECOND and line.strip():
+            self._last.append((time.time(), line[:_MAX_KEPT_CHARS]))
+            if logger.isEnabledFor(logging.INFO):
+                # Redacted before it is cut, which may be inside of a secret.
+                logger.info("%s: %s", self._name, self._redact(line)[:_MAX_CHARS])
+
+    @property
+    def last(self) -> list[tuple[float, str]]:
+        """The last lines without secrets, each with its time in seconds since 1970."""
+        return [(at, self._redact(line)[:_MAX_CHARS]) for at, line in self._last]

@@ -16,8 +16,8 @@ from deltamcp.context import Context
 from deltamcp.errors import UnreachableError, UpstreamError
 from deltamcp.runtime.seal import Seal
 from deltamcp.stores.store import SharedStore
+from deltamcp.upstreams.client import Phase, UpstreamSettings, UpstreamState
 from deltamcp.upstreams.listing import UpstreamListing
-from deltamcp.upstreams.state import Phase, UpstreamSettings, UpstreamState
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import ANONYMOUS, JSON, LOCAL, Kind, Principal, RawResult
 from deltamcp.wire import jsonrpc

@@ -30,13 +30,19 @@ from deltamcp.runtime.local_sessions import LocalSessions
 from deltamcp.runtime.process import collection_paused
 from deltamcp.runtime.quota import Turns
 from deltamcp.runtime.threads import Computations
-from deltamcp.upstreams.client import NotReadyError, UpstreamClient, UpstreamClients
+from deltamcp.upstreams.client import (
+    NotReadyError,
+    Phase,
+    UpstreamClient,
+    UpstreamClients,
+    UpstreamSettings,
+    UpstreamState,
+)
 from deltamcp.upstreams.forwarded_request import CallCancelledError, OpenCalls, forward, needed_visits
 from deltamcp.upstreams.listing import KINDS, UpstreamListing
 from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.relayed_messages import OutsideRequest, RelayedMessages
 from deltamcp.upstreams.secrets import EntryValues, UpstreamSecrets, entry_values
-from deltamcp.upstreams.state import Phase, UpstreamSettings, UpstreamState
 from deltamcp.values import JSON, LOCAL, Era, Kind, LogLevel, Principal, RawResult
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError

@@ -4,7 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from deltamcp.results.tables.syntax import (
+    ABSENT,
+    ABSENT_PARENT,
     PLACEHOLDER,
+    AbsentKey,
+    AbsentParent,
     ColumnPath,
     ColumnReference,
     TemplatePart,
@@ -164,17 +168,6 @@ MAX_DEPTH = 8
 MAX_POSITIONED_ITEMS = 3
 _CELLS_PER_STEP = 8
 """Cells of a column that are made or compared in the time of a step."""
-
-
-class AbsentKey:
-    """Marks a column's value in a row that lacks the key."""
-
-
-class AbsentParent:
-    """Marks a column's value in a row that lacks the object that would contain the key."""
-
-
-ABSENT, ABSENT_PARENT = AbsentKey(), AbsentParent()
 
 
 class FlatRows(NamedTuple):

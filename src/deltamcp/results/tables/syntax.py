@@ -8,8 +8,8 @@ template  text with `*` for the cell and `{name}` for another column's value; a 
 """
 
 import re
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -74,6 +74,17 @@ def listed_name(column: str) -> str | None:
 # Cells
 
 
+class AbsentKey:
+    """Marks a column's value in a row that lacks the key."""
+
+
+class AbsentParent:
+    """Marks a column's value in a row that lacks the object that would contain the key."""
+
+
+ABSENT, ABSENT_PARENT = AbsentKey(), AbsentParent()
+
+
 def write_text_cell(text: str, delimiter: str) -> str:
     """Writes a text as a cell of a column in which every value is text."""
     return json_text(text) if not text or delimiter in text or _NEEDS_QUOTES.match(text) else text
@@ -88,6 +99,22 @@ def write_cell(value: JSON, delimiter: str) -> str:
     if isinstance(value, str):
         return json_text(value) if looks_like_json(value) else write_text_cell(value, delimiter)
     return json_text(value)
+
+
+def write_cells(cells: Iterable[Any], is_text: bool, is_absent: bool, delimiter: str) -> list[str]:
+    """Writes the cells of a column.
+
+    Args:
+        is_text: Whether the column has a template, so that every value is text.
+        is_absent: Whether an empty cell means that the row lacks the key, and null has to be written.
+    """
+    if is_text:
+        return [write_text_cell(value, delimiter) if isinstance(value, str) else "" for value in cells]
+    null = "null" if is_absent else ""
+    return [
+        null if value is None else "" if value is ABSENT or value is ABSENT_PARENT else write_cell(value, delimiter)
+        for value in cells
+    ]
 
 
 def split_cells(line: str, delimiter: str) -> list[str]:
@@ -155,14 +182,32 @@ def is_json(text: str) -> bool:
 # Names
 
 
-class NameWriter:
-    """Writes column names in sequence: it marks each optional group once, and shortens a repeated parent to a dot."""
+class HeadWriter:
+    """Writes columns in sequence: it marks each optional group once, and shortens a repeated parent to a dot."""
 
-    def __init__(self, optional: Collection[ColumnPath]) -> None:
+    def __init__(
+        self,
+        optional: Collection[ColumnPath],
+        absent: Collection[ColumnPath],
+        templates: Mapping[ColumnPath, Sequence[TemplatePart]],
+        known: Collection[ColumnPath],
+    ) -> None:
+        """
+        Args:
+            absent: The columns that are absent where their cell is empty.
+            templates: The templates of the columns that have one.
+            known: The paths that a literal in braces could be mistaken for.
+        """
         self._unmarked = set(optional)
+        self._absent, self._templates, self._known = absent, templates, known
         self._parent: ColumnPath = ()
 
-    def write_name(self, path: ColumnPath, absent: bool = False) -> str:
+    def write_column(self, path: ColumnPath, delimiter: str) -> str:
+        """Writes the name of a column with cells, and its template."""
+        name, parts = self.write_name(path), self._templates.get(path)
+        return name if parts is None else f"{name}={write_template(parts, path, self._known, delimiter)}"
+
+    def write_name(self, path: ColumnPath) -> str:
         base = self._parent if self._parent and path[: len(self._parent)] == self._parent else ()
         if len(path) == len(base):
             base = ()
@@ -175,7 +220,7 @@ class NameWriter:
             name += "."
         name += _key_text(path[-1])
         self._parent = path[:-1]
-        return name + "?" * absent
+        return name + "?" * (path in self._absent)
 
     def write_lookup_key(self, path: ColumnPath) -> str:
         """Writes the name of a column that the head has already; quoted where it looks like a lookup's number."""
@@ -238,8 +283,18 @@ def read_name(text: str, at: int, base: ColumnPath) -> ColumnName:
 # Templates
 
 
+def write_constant(
+    value: JSON, parts: Sequence[TemplatePart], column_path: ColumnPath, known: Collection[ColumnPath]
+) -> str:
+    """Writes the value that a column has in every row: of a text its template, unless that reads as JSON."""
+    if not isinstance(value, str) or looks_like_json(value) or write_text_cell(value, "\n") != value:
+        return json_text(value)
+    text = write_template(parts, column_path, known, "\n")
+    return json_text(value) if is_json(text) else text
+
+
 def write_template(
-    parts: list[TemplatePart], column_path: ColumnPath, known: Collection[ColumnPath], delimiter: str
+    parts: Sequence[TemplatePart], column_path: ColumnPath, known: Collection[ColumnPath], delimiter: str
 ) -> str:
     """Writes a template; `known` has the paths that a literal in braces could be mistaken for."""
     text = ""

@@ -17,28 +17,27 @@ line for each of these; without `id` it has a line for each list.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from deltamcp.results.tables.item_rows import find_item_rows, split_by_sizes
-from deltamcp.results.tables.plan import ABSENT, ABSENT_PARENT, Plan, PlannedColumn, flatten, is_word_boundary
+from deltamcp.results.tables.plan import Plan, PlannedColumn, flatten, is_word_boundary
 from deltamcp.results.tables.syntax import (
+    ABSENT_PARENT,
     ITEM_COLUMN,
     KEY_COLUMN,
     KEYS_COLUMN,
     OBJECT_HEAD,
     ColumnPath,
     ColumnReference,
-    NameWriter,
+    HeadWriter,
     TemplatePart,
-    is_json,
-    json_text,
     looks_like_json,
     position_column,
     reference_text,
-    write_cell,
+    write_cells,
+    write_constant,
     write_template,
-    write_text_cell,
 )
 from deltamcp.values import JSON
 from deltamcp.work import Work
@@ -211,10 +210,14 @@ def as_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
     )
 
 
-def as_item_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
-    """Returns a list of objects that have a list each as one table of the items; None where it is none."""
-    is_rows = isinstance(value, list) and len(value) > 1 and all(type(row) is dict for row in value)
-    return write_item_table(value, dictionary, work) if is_rows else None
+def table_texts(value: Any, dictionary: bool, work: Work) -> list[str]:
+    """Returns the texts of the tables that a value may be: of its rows, and of the items of its rows' lists."""
+    table = as_table(value, dictionary, work)
+    texts = [] if table is None else [table.text]
+    if isinstance(value, list) and len(value) > 1 and all(type(row) is dict for row in value):
+        items = write_item_table(value, dictionary, work)
+        texts += [] if items is None else [items.text]
+    return texts
 
 
 def _list_member_rows(value: dict[str, list[JSON]]) -> Iterator[dict[str, JSON]]:
@@ -267,113 +270,119 @@ def write_object_table(value: dict[str, JSON], work: Work) -> str | None:
     flat = flatten([value], work)
     if flat is None:
         return None
-    return "\n".join([OBJECT_HEAD, *_TableWriter(Plan(flat, work), work).derived_column_lines(), ""])
+    return _TableWriter(Plan(flat, work), work).write_head(OBJECT_HEAD)
 
 
 class _TableWriter:
     def __init__(self, plan: Plan, work: Work) -> None:
         self.plan, self.flat, self.work = plan, plan.flat, work
-        self.namer = NameWriter(self.flat.optional_groups)
         paths = {column.path for column in plan.columns} | self.flat.group_copies.keys()
         self.known_paths = paths | {path[:end] for path in paths for end in range(1, len(path))}
-        self.constant_order = {column.path: number for number, column in enumerate(plan.constants)}
-        self.constants: dict[str, ColumnPath] = {}
+        self.constants = {
+            column.path: next(value for value in column.values if value is not ABSENT_PARENT)
+            for column in plan.constants
+        }
+        self.constant_order = {path: number for number, path in enumerate(self.constants)}
+        self.constant_paths: dict[str, ColumnPath] = {}
         """Constants that other columns may refer to, by their text."""
         self.constants_by_parent: dict[tuple[ColumnPath, str], ColumnPath] = {}
         """The same by parent and text, because a reference within the same parent is shorter."""
         for column in plan.constants:
             text = column.values[0]
             if isinstance(text, str) and len(text) >= _MIN_REFERENCE_CHARS and ABSENT_PARENT not in column.values:
-                self.constants.setdefault(text, column.path)
+                self.constant_paths.setdefault(text, column.path)
                 self.constants_by_parent.setdefault((column.path[:-1], text), column.path)
         self.constant_lengths: dict[str, list[int]] = {}
         """The lengths of the constants by their first characters, longest first."""
-        for beginning, length in sorted({(text[:_MIN_REFERENCE_CHARS], -len(text)) for text in self.constants}):
+        for beginning, length in sorted({(text[:_MIN_REFERENCE_CHARS], -len(text)) for text in self.constant_paths}):
             self.constant_lengths.setdefault(beginning, []).append(-length)
 
     def write(self, dictionary: bool) -> TextTable | None:
+        count = f"#{self.flat.row_count}"  # a model counts rows by eye, and badly
         columns = [column for column in self.plan.columns if column.cells is not None]
         if not columns:
-            return TextTable("\n".join([self._first_line(""), *self.derived_column_lines()]) + "\n", [])
-        if len(columns) == 1:
-            return self._write_single_column(columns[0])
+            return TextTable(self.write_head(count), [])
+        if len(columns) == 1:  # a table without delimiters, in which no line may be empty
+            only = columns[0]
+            if only.absent or None in only.values:
+                return None
+            return TextTable(
+                self.write_head(count, columns),
+                write_cells(only.cells or (), only.parts is not None, False, "\t"),
+                is_single=True,
+            )
         delimiter = _choose_delimiter(columns)
-        texts = [_cell_texts(column, delimiter) for column in columns]
+        texts = [write_cells(one.cells or (), one.parts is not None, one.absent, delimiter) for one in columns]
         lookups = find_lookups(texts, self.work) if dictionary else []
         moved = {member for lookup in lookups for member in lookup.members}
         staying = [number for number in range(len(columns)) if number not in moved]
-        numbered = [(f"&{number}", lookup.cells) for number, lookup in enumerate(lookups, 1) if lookup.key is None]
+        numbered = [lookup.cells for lookup in lookups if lookup.key is None]
         if len(staying) + len(numbered) == 1:  # a single column has a syntax of its own
             lookups, numbered, staying = [], [], list(range(len(columns)))
-        headings = (self._column_heading(columns[number], delimiter) for number in staying)
-        names = [*headings, *(name for name, _ in numbered)]
-        head = [self._first_line(delimiter.join(names)), *self.derived_column_lines()]
+        cells = [*(texts[number] for number in staying), *numbered]
+        head = self.write_head(count, [columns[number] for number in staying], delimiter, lookups, columns)
+        return TextTable(head, list(map(delimiter.join, zip(*cells, strict=True))))
+
+    def write_head(
+        self,
+        count: str,
+        shown: Sequence[PlannedColumn] = (),
+        delimiter: str = ",",
+        lookups: Sequence[Lookup] = (),
+        columns: Sequence[PlannedColumn] = (),
+    ) -> str:
+        """Writes the head: the columns that lines have, those without cells, and the lookups.
+
+        Args:
+            columns: All columns with cells, to which the lookups refer by number.
+        """
+        templates = self._templates()
+        derived = self._derived_texts(templates)
+        absent = {column.path for column in self.plan.columns if column.absent}
+        names = HeadWriter(self.flat.optional_groups, absent, templates, self.known_paths)
+        first = [names.write_column(column.path, delimiter) for column in shown]
+        first += [f"&{number}" for number, lookup in enumerate(lookups, 1) if lookup.key is None]
+        head = [f"{count} {delimiter.join(first)}" if first else count]
+        head += [",".join(map(names.write_name, paths)) + "=" + text for paths, text in derived]
         for number, lookup in enumerate(lookups, 1):
-            head += self._lookup_lines(number, lookup, columns, delimiter)
-        cells = [*(texts[number] for number in staying), *(cells for _, cells in numbered)]
-        return TextTable("\n".join(head) + "\n", list(map(delimiter.join, zip(*cells, strict=True))))
+            key = str(number) if lookup.key is None else names.write_lookup_key(columns[lookup.key].path)
+            members = [names.write_column(columns[member].path, delimiter) for member in lookup.members]
+            head.append("&" + delimiter.join([key, *members]))
+            head += (delimiter.join([text, *cells]) for text, cells in lookup.lines.items())
+        return "\n".join(head) + "\n"
 
-    def _write_single_column(self, column: PlannedColumn) -> TextTable | None:
-        """Writes a table without delimiters; None where a line would be empty."""
-        if column.absent or None in column.values:
-            return None
-        head = [self._first_line(self._column_heading(column, ",")), *self.derived_column_lines(), ""]
-        return TextTable("\n".join(head), _cell_texts(column, "\t"), is_single=True)
+    def _templates(self) -> dict[ColumnPath, list[TemplatePart]]:
+        """Returns the templates of columns, with references in place of literals that contain the text of a constant.
 
-    def _first_line(self, names: str) -> str:
-        # A model counts rows by eye, and badly.
-        return f"#{self.flat.row_count} {names}" if names else f"#{self.flat.row_count}"
+        A constant text and a group that equals another one are templates, too.
+        """
+        given = {column.path: column.parts for column in self.plan.columns if column.parts is not None}
+        given |= {path: [value] for path, value in self.constants.items() if isinstance(value, str)}
+        given |= {path: [ColumnReference(source)] for path, source in self.flat.group_copies.items()}
+        templates: dict[ColumnPath, list[TemplatePart]] = {}
+        for path, parts in given.items():
+            templates[path] = []
+            for part in parts:
+                if isinstance(part, str) and len(part) >= _MIN_REFERENCE_CHARS:
+                    templates[path] += self._insert_reference(part, path)
+                else:
+                    templates[path].append(part)
+        return templates
 
-    def _column_heading(self, column: PlannedColumn, delimiter: str) -> str:
-        name = self.namer.write_name(column.path, column.absent)
-        return name if column.parts is None else f"{name}={self._template_text(column.parts, column.path, delimiter)}"
-
-    def _lookup_lines(self, number: int, lookup: Lookup, columns: list[PlannedColumn], delimiter: str) -> list[str]:
-        key = str(number) if lookup.key is None else self.namer.write_lookup_key(columns[lookup.key].path)
-        names = [self._column_heading(columns[member], delimiter) for member in lookup.members]
-        return [
-            "&" + delimiter.join([key, *names]),
-            *(delimiter.join([text, *members]) for text, members in lookup.lines.items()),
-        ]
-
-    def derived_column_lines(self) -> list[str]:
-        """Returns a line for each column without cells; equal constants with the same parent share a line."""
+    def _derived_texts(self, templates: Mapping[ColumnPath, list[TemplatePart]]) -> list[tuple[list[ColumnPath], str]]:
+        """Returns the columns without cells, each with its text; equal constants of one parent stand together."""
         order = {path: number for number, path in enumerate(self.flat.key_order)}
         lines: dict[tuple[ColumnPath, str], list[ColumnPath]] = {}
         for path, values in self.flat.optional_groups.items():
             if None in values:
                 lines.setdefault((path[:-1], "null"), []).append(path)
-        for column in self.plan.constants:
-            lines.setdefault((column.path[:-1], self._constant_text(column)), []).append(column.path)
-        for column in self.plan.columns:
-            if column.cells is None and column.parts is not None:
-                lines[column.path, self._template_text(column.parts, column.path)] = [column.path]
-        for path, source in self.flat.group_copies.items():
-            lines[path, self._template_text([ColumnReference(source)], path)] = [path]
-        absent = {column.path for column in self.plan.columns if column.absent}
-        return [
-            ",".join(self.namer.write_name(path, path in absent) for path in paths) + "=" + text
-            for (_, text), paths in sorted(lines.items(), key=lambda line: order[line[1][0]])
-        ]
-
-    def _constant_text(self, column: PlannedColumn) -> str:
-        value = next(value for value in column.values if value is not ABSENT_PARENT)
-        if not isinstance(value, str):
-            return json_text(value)
-        if looks_like_json(value) or write_text_cell(value, "\n") != value:
-            return json_text(value)
-        text = self._template_text([value], column.path)
-        return json_text(value) if is_json(text) else text
-
-    def _template_text(self, parts: list[TemplatePart], column_path: ColumnPath, delimiter: str = "\n") -> str:
-        """Writes a template with references in place of literals that contain the text of a constant."""
-        new_parts: list[TemplatePart] = []
-        for part in parts:
-            if isinstance(part, str) and len(part) >= _MIN_REFERENCE_CHARS:
-                new_parts += self._insert_reference(part, column_path)
-            else:
-                new_parts.append(part)
-        return write_template(new_parts, column_path, self.known_paths, delimiter)
+        for path, value in self.constants.items():
+            text = write_constant(value, templates.get(path, ()), path, self.known_paths)
+            lines.setdefault((path[:-1], text), []).append(path)
+        derived = [column.path for column in self.plan.columns if column.cells is None and column.parts is not None]
+        for path in (*derived, *self.flat.group_copies):
+            lines[path, write_template(templates[path], path, self.known_paths, "\n")] = [path]
+        return [(paths, text) for (_, text), paths in sorted(lines.items(), key=lambda line: order[line[1][0]])]
 
     def _insert_reference(self, literal: str, column_path: ColumnPath) -> list[TemplatePart]:
         """Returns the literal, split around a reference to the longest constant in it, if it contains any."""
@@ -394,7 +403,7 @@ class _TableWriter:
 
     def _find_constant(self, text: str, literal: str, column_path: ColumnPath) -> ColumnPath | None:
         """Returns the path of the constant with a text, where a reference to it is shorter than the text."""
-        for other in (self.constants_by_parent.get((column_path[:-1], text)), self.constants.get(text)):
+        for other in (self.constants_by_parent.get((column_path[:-1], text)), self.constant_paths.get(text)):
             if other is None or len(reference_text(other, column_path[:-1])) + 4 > len(text):
                 continue
             # Of two equal constants, the second refers to the first.
@@ -408,15 +417,3 @@ class _TableWriter:
 def _choose_delimiter(columns: list[PlannedColumn]) -> str:
     commas = sum("," in value for column in columns for value in column.cells or () if isinstance(value, str))
     return "\t" if commas > len(columns[0].values) * _MAX_COMMAS_PER_LINE else ","
-
-
-def _cell_texts(column: PlannedColumn, delimiter: str) -> list[str]:
-    cells = column.cells
-    assert cells is not None
-    null = "null" if column.absent else ""
-    if column.parts is not None:
-        return [write_text_cell(value, delimiter) if isinstance(value, str) else "" for value in cells]
-    return [
-        null if value is None else "" if value is ABSENT or value is ABSENT_PARENT else write_cell(value, delimiter)
-        for value in cells
-    ]

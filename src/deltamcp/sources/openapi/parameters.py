@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from deltamcp.errors import ToolError
+from deltamcp.sources.http import text_of
 from deltamcp.values import JSON
 
 _RESERVED = ":/?#[]@!$&'()*+,;="
@@ -60,11 +61,6 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "cookie": ("form", "cookie"),
 }
 """The styles of each place, the default first."""
-
-
-def text_of(value: JSON) -> str:
-    """Returns a value as text: a text as it is, everything else as JSON."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def encode_all(text: str) -> str:
@@ -204,7 +200,8 @@ def write_parameter(style: Style, value: JSON) -> str:
         ToolError: the place does not allow the value.
     """
     if style.media_type:
-        text = text_of(value) if _is_json(style.media_type) is False and isinstance(value, str) else _json(value)
+        is_json = style.media_type.endswith(("/json", "+json"))
+        text = value if isinstance(value, str) and not is_json else msgspec.json.encode(value).decode()
         match style.place:
             case "query":
                 return f"{encode_all(style.name)}={encode_all(text)}"
@@ -227,11 +224,3 @@ def write_parameter(style: Style, value: JSON) -> str:
     if style.place == "path" and not written:
         raise ToolError(f"The parameter {style.name} is part of an address and must not be empty.")
     return written
-
-
-def _is_json(media_type: str) -> bool:
-    return media_type.endswith(("/json", "+json"))
-
-
-def _json(value: JSON) -> str:
-    return msgspec.json.encode(value).decode()

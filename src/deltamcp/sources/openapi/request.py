@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from deltamcp.catalog.text.clean_text import clean_excerpt
 from deltamcp.errors import ToolError
-from deltamcp.sources.http import FORM_TYPE, UNPRINTABLE, RequestDraft, fill_path, media_type
+from deltamcp.sources.http import FORM_TYPE, UNPRINTABLE, RequestDraft, fill_path, media_type, text_of
 from deltamcp.sources.openapi.document import OpenApiDocument
 from deltamcp.sources.openapi.operations import DocumentBody, DocumentParameter, OperationFaultError
 from deltamcp.sources.openapi.parameters import (
@@ -21,7 +21,6 @@ from deltamcp.sources.openapi.parameters import (
     encode_all,
     encode_reserved,
     read_style,
-    text_of,
     write,
     write_parameter,
 )
