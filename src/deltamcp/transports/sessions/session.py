@@ -1,7 +1,7 @@
 """Whom the server tells of changes: a handshake session or, in the modern era, which has none, a subscription.
 
-A session belongs to a connection or an `Mcp-Session-Id`; it has an agreement, the resources that the client watches, and
-requests to the client. A subscription lasts as long as the request `subscriptions/listen`.
+A session belongs to a connection or an `Mcp-Session-Id`; it has an agreement, the resources that the client watches,
+and requests to the client. A subscription lasts as long as the request `subscriptions/listen`.
 """
 
 import asyncio
