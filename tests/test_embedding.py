@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from deltamcp import Context, DeltaServer, Store, StoreError, connect
-from deltamcp.stores.memory import MemoryStore
+from deltamcp.stores.store import MemoryStore
 from tests.support.raw_client import META
 
 HEADERS = {

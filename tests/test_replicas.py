@@ -4,7 +4,7 @@ import asyncio
 
 from deltamcp.replicas import Replica
 from deltamcp.runtime.change_hub import ChangeHub
-from deltamcp.stores.memory import MemoryStore
+from deltamcp.stores.store import MemoryStore
 from tests.support.store_medium import until
 
 

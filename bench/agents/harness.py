@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from mcp import StdioServerParameters
@@ -83,35 +83,53 @@ def missing_servers() -> list[str]:
 
 async def run_tasks(corpus: Path, preview_above: int | None = None) -> Report:
     """Work on every task without a mistake, and with each kind of mistake that its script can make."""
+    async with _place(corpus, preview_above) as place:
+        return await _run_tasks(place)
+
+
+async def run_repeating_tasks(corpus: Path) -> list[tuple[Run, Run]]:
+    """Work on every task that makes a call again, by an agent that names what it has, and by one that does not."""
+    async with _place(corpus) as place:
+        return await _run_repeating_tasks(place)
+
+
+async def run_all_tasks(corpus: Path) -> tuple[Report, list[tuple[Run, Run]]]:
+    """Do what both of these do, behind one gateway."""
+    async with _place(corpus) as place:
+        return await _run_tasks(place), await _run_repeating_tasks(place)
+
+
+class _Place(NamedTuple):
+    """Where agents work: a gateway over the servers of a setting, and its tools as hosts put them before a model."""
+
+    setting: Setting
+    client: Client
+    definitions: list[dict[str, Any]]
+
+
+@contextlib.asynccontextmanager
+async def _place(corpus: Path, preview_above: int | None = None) -> AsyncIterator[_Place]:
     with _setting(corpus) as setting:
         async with _gateway(setting, preview_above) as client:
             listed = (await client.list_tools()).tools
             definitions = [tool.model_dump(by_alias=True, exclude_none=True) for tool in listed]
             await _wait_until_listed(client)
-            runs = []
-            for task in TASKS:
-                for mistake in (None, *MISTAKES):
-                    run = await _run(task, mistake, setting, client, definitions)
-                    runs += [run] if run is not None else []
-    return Report(sum(_definition_cost(tool) for tool in definitions), runs)
+            yield _Place(setting, client, definitions)
 
 
-async def run_repeating_tasks(corpus: Path) -> list[tuple[Run, Run]]:
-    """Work on every task that makes a call again, by an agent that names what it has, and by one that does not."""
-    with _setting(corpus) as setting:
-        async with _gateway(setting, None) as client:
-            definitions = [
-                tool.model_dump(by_alias=True, exclude_none=True) for tool in (await client.list_tools()).tools
-            ]
-            await _wait_until_listed(client)
-            pairs = []
-            for task in REPEATING_TASKS:
-                naming = await _run(task, None, setting, client, definitions)
-                silent = await _run(
-                    task, None, setting, client, definitions, functools.partial(Agent, names_results=False)
-                )
-                assert naming is not None and silent is not None, "neither makes a mistake"
-                pairs.append((naming, silent))
+async def _run_tasks(place: _Place) -> Report:
+    runs = [await _run(task, mistake, *place) for task in TASKS for mistake in (None, *MISTAKES)]
+    definitions = sum(_definition_cost(tool) for tool in place.definitions)
+    return Report(definitions, [run for run in runs if run is not None])
+
+
+async def _run_repeating_tasks(place: _Place) -> list[tuple[Run, Run]]:
+    pairs = []
+    for task in REPEATING_TASKS:
+        naming = await _run(task, None, *place)
+        silent = await _run(task, None, *place, functools.partial(Agent, names_results=False))
+        assert naming is not None and silent is not None, "neither makes a mistake"
+        pairs.append((naming, silent))
     return pairs
 
 

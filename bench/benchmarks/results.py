@@ -26,7 +26,7 @@ from deltamcp.results.content import ResultData, convert_return_value
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.shown_result import FirstReply
 from deltamcp.runtime.threads import Computations
-from deltamcp.stores.memory import MemoryStore
+from deltamcp.stores.store import MemoryStore
 from deltamcp.values import ToolResult
 from deltamcp.wire import jsonrpc
 

@@ -24,7 +24,7 @@ from deltamcp.results.changes import MAX_DELTA_SHARE, REANCHOR_AFTER_DELTAS
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.runtime.threads import Computations
-from deltamcp.stores.memory import MemoryStore
+from deltamcp.stores.store import MemoryStore
 from deltamcp.values import LOCAL, Caller
 
 Progress: TypeAlias = Callable[[str], None]

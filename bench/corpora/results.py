@@ -32,7 +32,7 @@ from deltamcp.results.encode import EncodedText, decode, encode
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.shown_result import FirstReply
 from deltamcp.runtime.threads import Computations
-from deltamcp.stores.memory import MemoryStore
+from deltamcp.stores.store import MemoryStore
 from deltamcp.values import JSON, LOCAL, Caller, Text, ToolResult
 from deltamcp.wire import jsonrpc
 

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from deltamcp import Context, DeltaServer, Limits, ResultPolicy, ToolError
-from deltamcp.stores.memory import MemoryStore
+from deltamcp.stores.store import MemoryStore
 
 LIFETIMES = Limits(
     session_idle_seconds=5,

@@ -10,7 +10,7 @@ less.
 
 import enum
 import math
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, final
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -723,6 +723,8 @@ class Answer(Struct, frozen=True, gc=False):
     )
 
 
+# Final, so that `type(x) is Failure` suffices: a false `isinstance` takes four times as long for such classes.
+@final
 class Failure(Struct, frozen=True):
     """The outcome of a request that the server refused or failed to perform.
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from bench.agents.agent import MISTAKES
-from bench.agents.harness import Report, missing_servers, run_repeating_tasks, run_tasks
+from bench.agents.harness import Report, Run, missing_servers, run_all_tasks
 from bench.agents.tasks import TASKS
 from bench.agents.transcript import Transcript, UntoldWordError, names_in_fields
 
@@ -16,10 +16,15 @@ REPEATED_SHARE = 0.2
 
 
 @pytest.fixture(scope="module")
-def report(shared) -> Report:
+def worked(shared) -> tuple[Report, list[tuple[Run, Run]]]:
     if missing := missing_servers():
         pytest.skip(f"not installed: run `python -m tests.interop.install {' '.join(missing)}`")
-    return asyncio.run(run_tasks(shared / "corpus"))
+    return asyncio.run(run_all_tasks(shared / "corpus"))
+
+
+@pytest.fixture(scope="module")
+def report(worked: tuple[Report, list[tuple[Run, Run]]]) -> Report:
+    return worked[0]
 
 
 def test_every_answer_is_right(report: Report) -> None:
@@ -40,10 +45,8 @@ def test_a_mistake_costs_no_more_than_a_preview(report: Report) -> None:
     assert max(extra.values()) <= MISTAKE_TOKENS, extra
 
 
-def test_tasks_that_make_a_call_again_cost_a_fifth_for_who_names_what_it_has(shared) -> None:
-    if missing := missing_servers():
-        pytest.skip(f"not installed: run `python -m tests.interop.install {' '.join(missing)}`")
-    pairs = asyncio.run(run_repeating_tasks(shared / "corpus"))
+def test_tasks_that_make_a_call_again_cost_a_fifth_for_who_names_what_it_has(worked) -> None:
+    pairs = worked[1]
     assert all(run.is_right for pair in pairs for run in pair), [
         (run.given, run.right) for pair in pairs for run in pair
     ]

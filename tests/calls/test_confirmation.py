@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from deltamcp import Context, DeltaServer, Limits
-from deltamcp.stores.memory import MemoryStore
-from deltamcp.stores.store import StoreError
+from deltamcp.stores.store import MemoryStore, StoreError
 from tests.support.conditions import advance_clock
 from tests.support.meta_tools import community_server, first_block_text, meta_tool_client
 from tests.support.raw_client import META, RawClient, answer_text, raw_client

@@ -8,7 +8,7 @@ import pytest
 
 from deltamcp import Context, DeltaServer, Limits, NeedsResource, Rate, RateLimits, ResultPolicy, ToolFailure
 from deltamcp.errors import Fault
-from deltamcp.stores.memory import MemoryStore
+from deltamcp.stores.store import MemoryStore
 from deltamcp.values import (
     ANONYMOUS,
     AnswerPromise,

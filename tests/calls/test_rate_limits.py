@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from deltamcp import ConfigurationError, DeltaServer, HostAuth, Limits, Principal, Rate, RateLimits
 from deltamcp.cli import main
-from deltamcp.stores.memory import MemoryStore
-from deltamcp.stores.store import DEFAULT_QUOTAS, StoreUnreachableError, TokenBuckets
+from deltamcp.stores.store import DEFAULT_QUOTAS, MemoryStore, StoreUnreachableError, TokenBuckets
 from tests.support.asgi_client import INITIALIZE, AsgiClient
 from tests.support.conditions import HANG_SECONDS
 from tests.support.processes import free_port

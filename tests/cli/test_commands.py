@@ -26,7 +26,7 @@ from deltamcp.cli.terminal import arguments, output
 from deltamcp.cli.verbs import tools
 from tests.support.command_line import BAR_AT_ONCE, PipedRun, assert_one_sentence, run, run_bytes, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import FORKED_PROGRAM, PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, FORKED_PYTHON, PROGRAM, ROOT
 from tests.support.processes import free_port, wait_until_it_answers
 from tests.support.properties import examples
 
@@ -236,7 +236,7 @@ def standard(place) -> list[str]:
 
 @pytest.fixture(scope="module")
 def official(place) -> list[str]:
-    return [sys.executable, str(place / "official.py")]
+    return [str(FORKED_PYTHON), str(place / "official.py")]
 
 
 @pytest.fixture(scope="module")

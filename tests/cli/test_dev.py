@@ -111,7 +111,7 @@ class InspectorApi:
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.deep)])
 def test_the_inspector_reaches_the_server_and_both_end_together(tmp_path, with_node, node_modules, number):
     with contextlib.ExitStack() as stack:
         program = stack.enter_context(developed(tmp_path, with_node, node_modules, free_port()))

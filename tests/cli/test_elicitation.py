@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.command_line import PipedRun, run, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import FORKED_PROGRAM, PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, FORKED_PYTHON, PROGRAM, ROOT
 
 EVERYTHING = (str(FORKED_PROGRAM), "serve", str(ROOT / "examples" / "everything.py"))
 
@@ -174,7 +174,7 @@ def test_questions_asked_at_once_are_asked_one_after_the_other(place, speak):
 
 
 def test_the_questions_of_the_official_sdks_server_are_asked_too(place):
-    target = ["--speak", "handshake", sys.executable, "official.py"]
+    target = ["--speak", "handshake", str(FORKED_PYTHON), "official.py"]
     seen = run_on_terminal("call", *target, "book", cwd=place, typed=b"4\nn\ny\n")
 
     assert "accept seats=4 inside=False" in seen.text

@@ -15,7 +15,7 @@ import pytest
 
 from deltamcp import connect
 from tests.support import rows_server
-from tests.support.paths import PROGRAM
+from tests.support.paths import FORKED_PYTHON, PROGRAM
 from tests.support.program import running_program
 from tests.support.raw_client import META
 
@@ -199,7 +199,7 @@ def test_first_calls_of_a_gateway_import_nothing_though_no_server_was_started(
         monkeypatch.setenv(f"XDG_{purpose}_HOME", str(tmp_path / purpose.lower()))
     (tmp_path / "noting.py").write_text(NOTING)
     (tmp_path / "serving.py").write_text(GATEWAY)
-    command = f"command = {json.dumps(sys.executable)}\nargs = [{json.dumps(rows_server.__file__)}]"
+    command = f"command = {json.dumps(str(FORKED_PYTHON))}\nargs = [{json.dumps(rows_server.__file__)}]"
     (tmp_path / "gateway.toml").write_text(f'disclosure = "full"\nquery = false\n[servers.rows]\n{command}\n')
 
     async def call(url: str) -> None:

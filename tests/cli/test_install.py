@@ -17,6 +17,7 @@ from deltamcp.hosts import files, jsonc_edit
 from deltamcp.hosts.installation import editor_for, members_at
 from tests.support.command_line import run, run_on_terminal
 from tests.support.host_files import CLAUDE_CODE, CODEX, CURSOR, GEMINI_CLI, HOST_SAMPLES, KEY, VSCODE, HostSample
+from tests.support.paths import FORKED_PROGRAM
 
 SHELF = """
 from deltamcp import DeltaServer
@@ -79,7 +80,8 @@ async def test_the_gateway_runs_from_the_hosts_new_entry_and_uninstall_is_exact(
 
     entry = files.find_entry(path, "delta-mcp")
     assert Path(entry["command"]).is_absolute()
-    async with connect({**entry, "env": {**os.environ, **entry["env"]}}, progressive=False) as client:
+    forked = {**entry, "command": str(FORKED_PROGRAM), "env": {**os.environ, **entry["env"]}}
+    async with connect(forked, progressive=False) as client:
         assert {"discover", "execute", "query"} <= {tool.name for tool in await client.tools()}
         shown = await client.call("query", operation="shelf.show_key", arguments={})
     assert f"{KEY} in {home / 'work'}" in shown

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from mcp.client.session import ClientSession
 from mcp.client.stdio import stdio_client
 
 from tests.support.command_line import PipedRun, assert_one_sentence, run, run_bytes, run_on_terminal
-from tests.support.paths import FORKED_PROGRAM, ROOT
+from tests.support.paths import FORKED_PROGRAM, FORKED_PYTHON, ROOT
 
 EVERYTHING = str(ROOT / "examples" / "everything.py")
 LIBRARY = (str(FORKED_PROGRAM), "serve", str(ROOT / "examples" / "library" / "operations.json"))
@@ -248,7 +247,7 @@ def test_other_servers_are_read_too(place):
         "def greet(name: str) -> str:\n    return f'Greet {name}'\n"
         "server.run()\n"
     )
-    command = [sys.executable, "official.py"]
+    command = [str(FORKED_PYTHON), "official.py"]
 
     assert run_bytes("read", *command, "note://a", cwd=place) == b"a\r\nb"
     assert run("prompt", *command, "greet", "name=Ann", cwd=place) == PipedRun(0, "Greet Ann", "")

@@ -102,8 +102,15 @@ def test_the_file_and_modules_that_are_imported_later_are_watched_too(folder):
     ("name", "broken", "error"),
     [
         ("titles.py", "FIRST = ", "SyntaxError: invalid syntax"),
-        ("titles.py", "FIRST = missing", "NameError: name 'missing' is not defined"),
-        ("shelf.py", SHELF.replace("server =", "other ="), "NameError: name 'server' is not defined"),
+        pytest.param(
+            "titles.py", "FIRST = missing", "NameError: name 'missing' is not defined", marks=pytest.mark.deep
+        ),
+        pytest.param(
+            "shelf.py",
+            SHELF.replace("server =", "other ="),
+            "NameError: name 'server' is not defined",
+            marks=pytest.mark.deep,
+        ),
         (
             "shelf.py",
             SHELF.replace("('shelf')", "").replace('("shelf")', '("shelf", lifespan=lambda server: 1 / 0)'),
@@ -164,6 +171,7 @@ def test_a_folder_behind_a_symbolic_link_is_watched(folder, tmp_path_factory):
         assert server.call() == "TWO"
 
 
+@pytest.mark.diagonal("number", "is_broken")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_it_ends_with_its_process(folder, number, is_broken):

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from deltamcp.client.client import DeltaClient, connect
 from deltamcp.errors import CallFailedError, DeltaError
 from tests.support.conditions import HANG_SECONDS
 from tests.support.http_server import serve_http
-from tests.support.paths import PEER_COMMAND, SDK_PEER
+from tests.support.paths import FORKED_PYTHON, PEER_COMMAND, SDK_PEER
 from tests.support.processes import free_port, wait_until_it_listens
 from tests.support.properties import examples
 
@@ -29,7 +28,7 @@ FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required"
 @pytest.fixture(scope="module")
 def sdk_url() -> Iterator[str]:
     port = free_port()
-    with subprocess.Popen([sys.executable, str(SDK_PEER), str(port)], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen([str(FORKED_PYTHON), str(SDK_PEER), str(port)], stderr=subprocess.DEVNULL) as process:
         try:
             wait_until_it_listens(process, port)
             yield f"http://127.0.0.1:{port}/mcp"
@@ -39,7 +38,7 @@ def sdk_url() -> Iterator[str]:
 
 @pytest.fixture(params=["stdio", "http"])
 def sdk(request: Any) -> Any:
-    return [sys.executable, str(SDK_PEER)] if request.param == "stdio" else request.getfixturevalue("sdk_url")
+    return [str(FORKED_PYTHON), str(SDK_PEER)] if request.param == "stdio" else request.getfixturevalue("sdk_url")
 
 
 @pytest.mark.diagonal("sdk", "speak", "encoding")

@@ -1,11 +1,11 @@
 """The official conformance suite through the gateway: no check is lost that the server behind it passes directly."""
 
 import contextlib
-import itertools
+import functools
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +55,27 @@ WITHIN_1500_MS = {
 """The suite waits so long for a notification, before which the gateway reads a list; a busy machine may be slower."""
 
 
-@pytest.fixture
-def suite(node: Path, node_modules: Path, tmp_path: Path) -> Any:
+@pytest.fixture(scope="module")
+def suite(node: Path, node_modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Runs the suite for an era in front, and returns what each check came to."""
-    numbers = itertools.count()
 
-    def run(url: str, front: str, name: str) -> Checks:
-        folder = tmp_path / f"{name}-{next(numbers)}"
+    def run(url: str, front: str) -> Checks:
+        folder = tmp_path_factory.mktemp("checks")
         entry = node_modules / "conformance-next" / "dist" / "index.js"
         run_suite(node, entry, url, folder, "--requirements", REQUIREMENTS[front])
         return read_checks(folder)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def of_example(suite: Any, everything: str) -> Callable[[str], Checks]:
+    """What the checks of the example come to without a gateway, by the era in front."""
+
+    @functools.cache
+    def run(front: str) -> Checks:
+        found: Checks = suite(everything, front)
+        return found
 
     return run
 
@@ -114,7 +125,7 @@ def lost(direct: Checks, through: Checks) -> set[str]:
 def run_through(suite: Any, direct: Checks, url: str, front: str) -> Checks:
     """Runs the suite against a gateway, and again while it lost checks that a busy machine fails."""
     for _ in range(3):
-        through: Checks = suite(url, front, "through")
+        through: Checks = suite(url, front)
         if not lost(direct, through) & WITHIN_1500_MS:
             break
     return through
@@ -123,8 +134,10 @@ def run_through(suite: Any, direct: Checks, url: str, front: str) -> Checks:
 @pytest.mark.diagonal("front", "behind")
 @pytest.mark.parametrize("behind", ["handshake", "modern"])
 @pytest.mark.parametrize("front", ["handshake", "modern"])
-def test_no_check_of_the_example_is_lost(suite: Any, everything: str, tmp_path: Path, front: str, behind: str) -> None:
-    direct = suite(everything, front, "direct")
+def test_no_check_of_the_example_is_lost(
+    suite: Any, of_example: Callable[[str], Checks], everything: str, tmp_path: Path, front: str, behind: str
+) -> None:
+    direct = of_example(front)
     with gateway({"url": everything}, behind, tmp_path) as url:
         through = run_through(suite, direct, url, front)
     expected = {
@@ -137,9 +150,9 @@ def test_no_check_of_the_example_is_lost(suite: Any, everything: str, tmp_path: 
 
 
 def test_no_check_of_the_example_over_stdio_is_lost(
-    suite: Any, everything: str, command: list[str], tmp_path: Path
+    suite: Any, of_example: Callable[[str], Checks], command: list[str], tmp_path: Path
 ) -> None:
-    direct = suite(everything, "modern", "direct")
+    direct = of_example("modern")
     with gateway({"command": command[0], "args": command[1:]}, "auto", tmp_path) as url:
         assert lost(direct, run_through(suite, direct, url, "modern")) == set()
 
@@ -147,7 +160,7 @@ def test_no_check_of_the_example_over_stdio_is_lost(
 @pytest.mark.parametrize("front", ["handshake", pytest.param("modern", marks=pytest.mark.deep)])
 def test_no_check_of_server_everything_is_lost(suite: Any, node: Path, tmp_path: Path, front: str) -> None:
     with npm_everything(node) as direct_url:
-        direct = suite(direct_url, front, "direct")
+        direct = suite(direct_url, front)
     with gateway({"command": str(node), "args": [str(NPM_EVERYTHING), "stdio"]}, "auto", tmp_path) as url:
-        through = suite(url, front, "through")
+        through = suite(url, front)
     assert lost(direct, through) <= NO_SUCH_TOOL

@@ -14,8 +14,7 @@ from pydantic import BaseModel
 from deltamcp import DeltaServer, ResultPolicy, Text, ToolError, ToolResult
 from deltamcp.deltas.delta import apply_delta, make_delta
 from deltamcp.deltas.root import root_of
-from deltamcp.stores.memory import MemoryStore
-from deltamcp.stores.store import StoreError
+from deltamcp.stores.store import MemoryStore, StoreError
 from deltamcp.tokens import count
 from tests.support.book_server import books
 from tests.support.change_reader import (

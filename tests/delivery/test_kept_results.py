@@ -15,8 +15,7 @@ from deltamcp.limits import Limits
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.shown_result import StoredHeader
 from deltamcp.runtime import files
-from deltamcp.stores.memory import MemoryStore
-from deltamcp.stores.store import StoreError
+from deltamcp.stores.store import MemoryStore, StoreError
 from deltamcp.values import ANONYMOUS_CALLER, LOCAL, Caller
 from deltamcp.work import Work
 from tests.support.conditions import advance_clock, wait_until

@@ -13,7 +13,7 @@ from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.shown_result import StoredHeader
 from deltamcp.results.stored_result import StoredResult, parse_continue_arguments
 from deltamcp.runtime.threads import Computations
-from deltamcp.stores.memory import MemoryStore
+from deltamcp.stores.store import MemoryStore
 from deltamcp.tokens import count
 from deltamcp.values import ANONYMOUS, LOCAL, Caller, CallTool, Era, ResultShape, Terms
 from deltamcp.work import Work

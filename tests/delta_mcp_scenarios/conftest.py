@@ -1,6 +1,5 @@
 """The server of the scenarios, over each transport of the original: stdio, and HTTP with `compat=True`."""
 
-import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,6 +9,7 @@ from tests.support import six_tool_server as six_tools
 from tests.support.bytes_client import BytesClient, http_clients, stdio_client
 from tests.support.compat_client import CompatClient, compat_client
 from tests.support.http_server import serve_http
+from tests.support.paths import FORKED_PYTHON
 from tests.support.six_tool_server import six_tool_server
 
 TRANSPORTS = ("stdio", "http")
@@ -20,7 +20,8 @@ _PROGRAM = "from tests.support.six_tool_server import six_tool_server; six_tool_
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[DeltaClient]:
     """A client that offers what the original's does."""
     if request.param == "stdio":
-        async with connect([sys.executable, six_tools.__file__], speak="delta-mcp", encoding="compact-json") as client:
+        command = [str(FORKED_PYTHON), six_tools.__file__]
+        async with connect(command, speak="delta-mcp", encoding="compact-json") as client:
             yield client
     else:
         async with (

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from mcp_types import TextContent
 from tests.docs.example_readme import ExampleReadme
 from tests.docs.page import assert_printed
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import ROOT
+from tests.support.paths import FORKED_PYTHON, ROOT
 from tests.support.processes import free_port
 from tests.support.program import running_program
 from tests.support.sdk_login import SdkLogin
@@ -23,7 +22,7 @@ from tests.support.sdk_login import SdkLogin
 def example(tmp_path):
     """The example's server, and the address that it serves."""
     port = free_port()
-    command = [sys.executable, "-m", "examples.http_oauth.server", str(port), str(free_port())]
+    command = [str(FORKED_PYTHON), "-m", "examples.http_oauth.server", str(port), str(free_port())]
     with running_program(command, tmp_path, cwd=ROOT) as program:
         program.wait_for(r"Serving whoami at (\S+)")
         yield program, f"http://127.0.0.1:{port}/mcp"
@@ -32,7 +31,7 @@ def example(tmp_path):
 def test_the_client_logs_in_asks_for_more_and_a_stranger_is_refused(example):
     _, url = example
     ran = subprocess.run(
-        [sys.executable, "-m", "examples.http_oauth.client", url],
+        [str(FORKED_PYTHON), "-m", "examples.http_oauth.client", url],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
 
 from tests.support import rows_server
-from tests.support.paths import FORKED_PROGRAM
+from tests.support.paths import FORKED_PROGRAM, FORKED_PYTHON
 
 CALL = {"operation": "rows.rows", "params": {"count": 30}}
 
@@ -21,7 +20,7 @@ CALL = {"operation": "rows.rows", "params": {"count": 30}}
 async def sdk_client(folder: Path, config: str, mode: str) -> AsyncIterator[Client]:
     """The official SDK's client of a gateway that it started."""
     path = folder / "gateway.toml"
-    command = f"command = {json.dumps(sys.executable)}\nargs = [{json.dumps(rows_server.__file__)}]"
+    command = f"command = {json.dumps(str(FORKED_PYTHON))}\nargs = [{json.dumps(rows_server.__file__)}]"
     path.write_text(f"{config}\n[servers.rows]\n{command}\n")
     homes = {f"XDG_{purpose}_HOME": str(folder / purpose.lower()) for purpose in ("STATE", "CACHE", "CONFIG")}
     parameters = StdioServerParameters(command=str(FORKED_PROGRAM), args=["gateway", str(path)], env=homes)

@@ -1,6 +1,5 @@
 """A Delta-MCP server behind the gateway that cuts its results: the gateway cuts instead, and has the rest to read."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from deltamcp.gateway.gateway import Gateway
 from deltamcp.tokens import count
 from tests.support import budget_server
 from tests.support.era_client import ERAS
+from tests.support.paths import FORKED_PYTHON
 
 
 @pytest.mark.parametrize("behind", ERAS)
@@ -19,7 +19,7 @@ from tests.support.era_client import ERAS
 async def test_the_rest_of_a_cut_result_is_read_at_the_gateway(
     tmp_path: Path, behind: Any, own: ResultPolicy, budget: int
 ) -> None:
-    entry = {"command": sys.executable, "args": [budget_server.__file__]}
+    entry = {"command": str(FORKED_PYTHON), "args": [budget_server.__file__]}
     upstream = UpstreamConfig(name="up", entry=entry, speak=behind)
     config = GatewayConfig(upstreams=[upstream], disclosure="full", query=False, results=own)
     gateway = Gateway(config, cache_folder=tmp_path)

@@ -1,7 +1,6 @@
 """With `keep_results`, what a gateway on stdio has stored outlives its process; else the sentence about it says how."""
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from deltamcp import DeltaClient, ResultPolicy, connect
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
 from tests.support import rows_server
-from tests.support.paths import FORKED_PROGRAM
+from tests.support.paths import FORKED_PROGRAM, FORKED_PYTHON
 
 ADVICE = "keep_results = true"
 
@@ -26,7 +25,7 @@ def own_files(folder: Path) -> list[Path]:
 def gateway(folder: Path, config: str = "keep_results = true", cwd: Path | None = None) -> DeltaClient:
     """A client of `delta-mcp gateway` in a process of its own, which ends with the client."""
     path = folder / "gateway.toml"
-    command = f"command = {json.dumps(sys.executable)}\nargs = [{json.dumps(rows_server.__file__)}]"
+    command = f"command = {json.dumps(str(FORKED_PYTHON))}\nargs = [{json.dumps(rows_server.__file__)}]"
     path.write_text(f'disclosure = "full"\nquery = false\n{config}\n[servers.rows]\n{command}\n')
     env = {f"XDG_{purpose}_HOME": str(folder / purpose.lower()) for purpose in ("STATE", "CACHE", "CONFIG")}
     return connect(
@@ -88,7 +87,7 @@ async def test_without_the_key_nothing_is_kept_and_the_sentence_about_it_names_t
 
 
 def gateway_here(results: ResultPolicy) -> Gateway:
-    upstream = UpstreamConfig(name="rows", entry={"command": sys.executable, "args": [rows_server.__file__]})
+    upstream = UpstreamConfig(name="rows", entry={"command": str(FORKED_PYTHON), "args": [rows_server.__file__]})
     config = GatewayConfig(
         upstreams=[upstream], disclosure="full", query=False, results=results, keep_results=True, prefix=False
     )

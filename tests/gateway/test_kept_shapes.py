@@ -2,12 +2,11 @@
 
 import json
 import stat
-import sys
 from pathlib import Path
 
 from deltamcp import DeltaClient, connect
 from tests.support import rows_server
-from tests.support.paths import FORKED_PROGRAM
+from tests.support.paths import FORKED_PROGRAM, FORKED_PYTHON
 
 OBSERVED = "observed: {rows:[{id:int, title}]}"
 
@@ -15,7 +14,7 @@ OBSERVED = "observed: {rows:[{id:int, title}]}"
 def gateway(folder: Path, config: str) -> DeltaClient:
     """A client of `delta-mcp gateway` in a process of its own, which ends with the client."""
     path = folder / "gateway.toml"
-    command = f"command = {json.dumps(sys.executable)}\nargs = [{json.dumps(rows_server.__file__)}]"
+    command = f"command = {json.dumps(str(FORKED_PYTHON))}\nargs = [{json.dumps(rows_server.__file__)}]"
     path.write_text(f"{config}\n[servers.rows]\n{command}\n")
     env = {f"XDG_{purpose}_HOME": str(folder / purpose.lower()) for purpose in ("STATE", "CACHE", "CONFIG")}
     entry = {"command": str(FORKED_PROGRAM), "args": ["gateway", str(path)], "env": env, "cwd": str(folder)}

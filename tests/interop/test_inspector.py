@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.diagonal("era", "target"),
+    pytest.mark.diagonal("era", "target", "method", "request_"),
 ]
 
 SECONDS = 120

@@ -12,9 +12,8 @@ from deltamcp.promises.record import PromiseRecord, key_of, make_token
 from deltamcp.promises.store import PromiseStore
 from deltamcp.replicas import Replica
 from deltamcp.runtime.change_hub import ChangeHub
-from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.sqlite import SqliteStore
-from deltamcp.stores.store import ENTRY_BYTES, Quotas, StoreFullError, StoreUnreachableError
+from deltamcp.stores.store import ENTRY_BYTES, MemoryStore, Quotas, StoreFullError, StoreUnreachableError
 from deltamcp.values import PromiseStatus
 
 S = PromiseStatus

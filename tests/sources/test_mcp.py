@@ -29,6 +29,7 @@ from deltamcp.sources.mcp import McpUpstream
 from tests.support import fake_stdio
 from tests.support.conditions import wait_until
 from tests.support.forwarded_call import context_of
+from tests.support.paths import FORKED_PYTHON
 
 SDK_SERVER = """
 from mcp.server import MCPServer
@@ -209,7 +210,7 @@ async def test_after_closing_a_call_starts_anew(everything_upstream):
 
 
 async def test_the_official_sdks_server_is_understood():
-    async with upstream(command=sys.executable, args=["-c", SDK_SERVER]) as made:
+    async with upstream(command=str(FORKED_PYTHON), args=["-c", SDK_SERVER]) as made:
         result = await made.call("add", {"a": 2, "b": 3})
     assert result.content == [Text("5")]
     assert result.structured == {"result": 5}

@@ -6,7 +6,6 @@ import http.server
 import json
 import logging
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from deltamcp import ConfigurationError, DeltaServer, Disclosure, Limits
 from deltamcp.sources.operations_loader import OperationsFile
 from tests.support.conditions import HANG_SECONDS
+from tests.support.paths import FORKED_PROGRAM
 from tests.support.raw_client import META, RawClient, answer_text, raw_client
 
 ATTEMPTS = 2_400
@@ -478,7 +478,7 @@ async def fail() -> str:
 
 async def test_an_mcp_handler_asks_its_server(file):
     (file.parent / "peer.py").write_text(PEER)
-    command = {"command": sys.executable, "args": ["-m", "deltamcp", "serve", str(file.parent / "peer.py")]}
+    command = {"command": str(FORKED_PROGRAM), "args": ["serve", str(file.parent / "peer.py")]}
     content = {
         "mcpServers": {"peer": command},
         "operations": {
@@ -689,7 +689,7 @@ async def test_an_edit_made_before_the_start_is_served(file):
 
 
 def run(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "deltamcp", *arguments]
+    command = [str(FORKED_PROGRAM), *arguments]
     return subprocess.run(command, input=said, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
 
 
@@ -732,7 +732,7 @@ def test_serve_serves_a_file(file, upstream):
         {"method": "tools/list", "params": {"_meta": META}},
         {"method": "tools/call", "params": {"_meta": META, "name": "execute", "arguments": arguments}},
     )
-    command = [sys.executable, "-m", "deltamcp", "serve", str(file), "--disclosure", "meta"]
+    command = [str(FORKED_PROGRAM), "serve", str(file), "--disclosure", "meta"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
         process.stdin.write(said)

@@ -10,10 +10,9 @@ import pytest
 
 from deltamcp import DeltaServer, Limits, ResultPolicy
 from deltamcp.stores.circuit_breaker import CircuitBreaker
-from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.redis import RedisStore
 from deltamcp.stores.sqlite import SqliteStore
-from deltamcp.stores.store import Store, StoreError, StoreFullError, StoreUnreachableError
+from deltamcp.stores.store import MemoryStore, Store, StoreError, StoreFullError, StoreUnreachableError
 from tests.support.conditions import wait_until
 from tests.support.office_server import KEY, ROWS, call, result_text
 from tests.support.processes import free_port

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltamcp.stores.circuit_breaker import CircuitBreaker
-from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.redis import RedisStore
 from deltamcp.stores.sqlite import SqliteStore
 from deltamcp.stores.store import (
     DEFAULT_QUOTAS,
     ENTRY_BYTES,
+    MemoryStore,
     Quotas,
     SharedStore,
     StoreError,
@@ -351,7 +351,7 @@ async def test_in_redis_databases_and_prefixes_do_not_mix(medium, redis_url):
 
 
 async def test_a_slow_subscriber_in_memory_is_told_that_it_missed_messages(monkeypatch):
-    monkeypatch.setattr("deltamcp.stores.memory._MAX_UNREAD", 3)
+    monkeypatch.setattr("deltamcp.stores.store._MAX_UNREAD", 3)
     store = MemoryStore()
     async with contextlib.aclosing(store.subscribe("c")) as messages:
         assert await anext(messages) is None

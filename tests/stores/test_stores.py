@@ -22,11 +22,11 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.stores.circuit_breaker import CircuitBreaker
-from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.redis import RedisStore
 from deltamcp.stores.sqlite import SqliteStore
 from deltamcp.stores.store import (
     ENTRY_BYTES,
+    MemoryStore,
     Quotas,
     SharedStore,
     Store,
@@ -893,7 +893,7 @@ def test_a_redis_url_that_is_none_is_told_without_its_password(url):
 
 def test_stores_that_are_not_used_are_not_loaded():
     script = (
-        "import sys, deltamcp.stores.store, deltamcp.stores.memory, deltamcp.stores.redis\n"
+        "import sys, deltamcp.stores.store, deltamcp.stores.store, deltamcp.stores.redis\n"
         "deltamcp.stores.store.open_store('memory://', deltamcp.limits.Limits())\n"
         "assert not {'sqlite3', 'redis'} & set(sys.modules), sys.modules.keys()"
     )
@@ -901,7 +901,7 @@ def test_stores_that_are_not_used_are_not_loaded():
 
 
 async def test_expired_entries_in_memory_go_without_a_call(monkeypatch):
-    monkeypatch.setattr("deltamcp.stores.memory._SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr("deltamcp.stores.store._SWEEP_SECONDS", 0.01)
     store = MemoryStore()
     await store.put("ann", "x", b"data", 0.01, 0.01, "ann")
     await wait_until(lambda: not store._entries)

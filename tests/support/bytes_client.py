@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import json
 import re
-import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ import httpx2
 
 from deltamcp import DeltaServer
 from tests.support.conditions import HANG_SECONDS
-from tests.support.paths import ROOT
+from tests.support.paths import FORKED_PYTHON, ROOT
 from tests.support.raw_link import RawLink, raw_link
 
 EXTENSION = "io.github.delta-mcp/progressive-disclosure"
@@ -180,7 +179,7 @@ async def memory_client(server: DeltaServer) -> AsyncIterator[MemoryBytesClient]
 @contextlib.asynccontextmanager
 async def stdio_client(script: str) -> AsyncIterator[StdioBytesClient]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, stdin=-1, stdout=-1, cwd=ROOT, limit=2**24
+        str(FORKED_PYTHON), "-c", script, stdin=-1, stdout=-1, cwd=ROOT, limit=2**24
     )
     try:
         yield StdioBytesClient(process)

@@ -18,24 +18,27 @@ NUMBER = struct.Struct("q")
 
 
 def interpreter_variables(environment: dict[str, str]) -> dict[str, str]:
-    """Returns the variables that an interpreter reads when it starts, but for the folders of modules."""
+    """Returns the variables that an interpreter reads when it starts, but for the folders of modules.
+
+    The library `keyring` reads its own when it is imported, as a forked process does when it needs it.
+    """
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(("PYTHON", "LC_", "LANG")) and name != "PYTHONPATH"
+        if name.startswith(("PYTHON", "LC_", "LANG")) and name not in ("PYTHONPATH", "PYTHON_KEYRING_BACKEND")
     }
 
 
 def main(place: str, program: str, variables: dict[str, str], words: list[str], file: str | None = None) -> None:
     """Runs a program on the fork server at a place, or as it is where its interpreter would read other variables.
 
-    It is the command line with these words, or a file of Python; an interpreter that is given an option runs as it is.
+    It is the command line with these words, or a file of Python, or `-m` or `-c` with the module or the program first.
     """
     environment = dict(os.environ)
     read = interpreter_variables(environment)
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     try:
-        if read.items() - variables.items() or (file or "")[:1] == "-":
+        if read.items() - variables.items() or ((file or "")[:1] == "-" and file not in ("-c", "-m")):
             raise OSError
         connection.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, MESSAGE_BYTES)
         connection.connect(place)

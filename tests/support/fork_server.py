@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -37,6 +38,7 @@ _LEFT_OUT = re.compile(r"grpc|docket|redis|worker|__main__")
 _IMPORTED = (
     "cryptography.hazmat.primitives.ciphers.aead",
     "jsonpatch",
+    "mcp.server.mcpserver",
     "jsonschema_rs",
     "pydantic.dataclasses",
     "rapidfuzz",
@@ -52,7 +54,10 @@ _HUGE_PAGE_BYTES, _MADV_COLLAPSE = 2 << 20, 25
 
 
 class Start(NamedTuple):
-    """What a forked process is to run: words of the command line, or a program of Python's."""
+    """What a forked process is to run: words of the command line, or a program of Python's.
+
+    Of the programs `-m` and `-c` the first word is a module and a text.
+    """
 
     words: Sequence[str]
     cwd: str
@@ -342,7 +347,7 @@ def _main(forked_program: str, requests: socket.socket, programs: socket.socket)
         output._DELAY_SECONDS = start.bar_seconds
     code = 0
     try:
-        main.main() if start.program is None else runpy.run_path(start.program, run_name="__main__")
+        main.main() if start.program is None else _run_program(start.program)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         if isinstance(error.code, str):
@@ -351,6 +356,20 @@ def _main(forked_program: str, requests: socket.socket, programs: socket.socket)
         traceback.print_exc()
         code = 1
     _end(code)
+
+
+def _run_program(program: str) -> None:
+    match program:
+        case "-m":
+            sys.path[0] = str(Path.cwd())
+            runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+        case "-c":
+            sys.path[0] = ""
+            text = sys.argv.pop(1)
+            sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(compile(text, "<string>", "exec"), sys.modules["__main__"].__dict__)
+        case path:
+            runpy.run_path(path, run_name="__main__")
 
 
 def _end(code: int) -> None:

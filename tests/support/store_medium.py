@@ -5,10 +5,9 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.redis import RedisStore
 from deltamcp.stores.sqlite import SqliteStore
-from deltamcp.stores.store import DEFAULT_QUOTAS, Quotas, SharedStore
+from deltamcp.stores.store import DEFAULT_QUOTAS, MemoryStore, Quotas, SharedStore
 from tests.support.conditions import HANG_SECONDS
 
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-import subprocess
-import sys
+import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,16 +13,16 @@ from deltamcp.errors import UpstreamError
 from deltamcp.upstreams.client import Phase
 from deltamcp.upstreams.upstream import Upstream
 from tests.support.conditions import advance_clock, wait_until
+from tests.support.fork_server import ForkedProcess, Start, fork
 from tests.support.forwarded_call import call
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SDK_PEER
 from tests.support.processes import free_port, wait_until_it_listens
 
 
 @contextlib.asynccontextmanager
 async def sdk_server(port: int, transport: str) -> AsyncIterator[None]:
     """Runs a server, and kills it. The event loop goes on meanwhile, and sees that connections close."""
-    program = str(ROOT / "tests" / "support" / "sdk_peer.py")
-    process = await asyncio.to_thread(start, [sys.executable, program, str(port), transport])
+    process = await asyncio.to_thread(start, [str(port), transport])
     try:
         await asyncio.to_thread(wait_until_it_listens, process, port)
         yield
@@ -31,8 +31,9 @@ async def sdk_server(port: int, transport: str) -> AsyncIterator[None]:
         await asyncio.to_thread(process.wait)
 
 
-def start(command: list[str]) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def start(words: list[str]) -> ForkedProcess:
+    with Path(os.devnull).open("r+b") as nowhere:
+        return fork(Start(words, str(ROOT), os.environ, program=str(SDK_PEER)), *3 * [nowhere.fileno()])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from deltamcp.gateway.gateway import Gateway
 from tests.support.conditions import HANG_SECONDS
 from tests.support.era_client import ERAS, first_text
 from tests.support.fake_upstream import FrontClient, front_client
-from tests.support.paths import SDK_PEER
+from tests.support.paths import FORKED_PYTHON, SDK_PEER
 from tests.support.processes import free_port, wait_until_it_listens
 
 ASKER = SDK_PEER.with_name("sdk_asker.py")
@@ -24,7 +23,7 @@ ASKER = SDK_PEER.with_name("sdk_asker.py")
 def asker() -> Iterator[str]:
     """The address of the asking server."""
     port = free_port()
-    with subprocess.Popen([sys.executable, str(ASKER), str(port)], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen([str(FORKED_PYTHON), str(ASKER), str(port)], stderr=subprocess.DEVNULL) as process:
         try:
             wait_until_it_listens(process, port)
             yield f"http://127.0.0.1:{port}/mcp"
@@ -58,7 +57,7 @@ async def test_over_http_each_caller_is_asked_on_the_stream_of_its_call(asker: s
 
 
 async def test_over_stdio_nobody_is_asked_while_nobody_knows_whom() -> None:
-    entry = {"command": sys.executable, "args": [str(ASKER)]}
+    entry = {"command": str(FORKED_PYTHON), "args": [str(ASKER)]}
     async with asyncio.timeout(HANG_SECONDS), two_clients(entry, ("handshake", "modern")) as clients:
         texts = await asyncio.gather(meet(clients[0], "ada"), meet(clients[1], "bob"))
     # Once one call has been refused and has ended, the other caller may be asked.

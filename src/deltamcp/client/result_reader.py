@@ -26,7 +26,7 @@ from deltamcp.results.policy import META_KEY, RequestPolicy, ResultPolicy, resol
 from deltamcp.results.shown_result import FirstReply
 from deltamcp.results.window import RAW_PREFIX
 from deltamcp.runtime.threads import Computations
-from deltamcp.stores.memory import MemoryStore
+from deltamcp.stores.store import MemoryStore
 from deltamcp.values import JSON, LOCAL, Caller
 from deltamcp.wire import jsonrpc
 from deltamcp.work import unlimited_work

@@ -159,7 +159,7 @@ def read_in_session(
     """Returns the terms and the ask of a request in a session."""
     assert agreement is not None, "in this era every request belongs to a session"
     ask = read_ask(request)
-    if isinstance(ask, Failure):
+    if type(ask) is Failure:
         return ask
     meta = request.params.get("_meta") or {}
     if type(meta) is not dict:

@@ -67,7 +67,7 @@ class ModernMcp:
 
     def read(self, request: Request, caller: Caller, agreement: Agreement | None = None) -> tuple[Terms, Ask] | Failure:
         meta = _read_envelope(request)
-        if isinstance(meta, Failure):
+        if type(meta) is Failure:
             return meta
         version = meta[VERSION_KEY]
         if version not in versions.MODERN:
@@ -91,12 +91,12 @@ class ModernMcp:
         if request.method in tasks.METHODS and not has_tasks:
             return tasks.missing_extension(request.method)
         ask = methods.read(request, methods.MODERN_WITH_TASKS if has_tasks else methods.MODERN)
-        if isinstance(ask, Failure):
+        if type(ask) is Failure:
             return ask
         log_level: LogLevel | None = None
         if LOG_LEVEL_KEY in meta:
             level = methods.read_log_level(meta[LOG_LEVEL_KEY], f'params._meta["{LOG_LEVEL_KEY}"]')
-            if isinstance(level, Failure):
+            if type(level) is Failure:
                 return level
             log_level = level
         client = meta.get(CLIENT_KEY) or {}
@@ -255,7 +255,7 @@ def check_headers(
 
     `repeated` has the headers that the client sent more than once, `operations` those that the caller may call.
     """
-    if isinstance(understood, Failure):
+    if type(understood) is Failure:
         return _check_standard_headers(request, headers, repeated) or understood
     terms, ask = understood
     key = NAMED_BY.get(request.method)

@@ -10,8 +10,7 @@ import pytest
 from starlette.applications import Starlette
 
 from deltamcp import DeltaServer, Limits
-from deltamcp.stores.memory import MemoryStore
-from deltamcp.stores.store import DEFAULT_QUOTAS, StoreUnreachableError
+from deltamcp.stores.store import DEFAULT_QUOTAS, MemoryStore, StoreUnreachableError
 
 
 def client(app: Any, base: str = "http://evil.example") -> httpx2.AsyncClient:

@@ -22,6 +22,7 @@ from deltamcp.dashboard.web.layout import (
     Child,
     Html,
     count_text,
+    details,
     element,
     figure_tiles,
     join,
@@ -239,14 +240,10 @@ def _details(server: AuditedServer, tools: Iterable[ToolCost]) -> Html:
     notes = [*server.places, f"runs {server.runs}"]
     if cost.instructions:
         notes.append(f"{count_text(cost.instructions, 'token')} of instructions")
-    return element(
-        "details",
-        element("summary", server.name, element("span", figures)),
-        element(
-            "div",
-            *(element("small", note) for note in notes),
-            _tools_table([tool for tool in tools if tool.server == server.name], with_server=False),
-        ),
+    own = [tool for tool in tools if tool.server == server.name]
+    return details(
+        (server.name, element("span", figures)),
+        element("div", *(element("small", note) for note in notes), _tools_table(own, with_server=False)),
     )
 
 
@@ -297,7 +294,7 @@ def stats_page(rows: LedgerRows, tokenizer: str) -> Html:
         element("h2", "Tool by tool"),
         _usage_table(("Server", "Tool"), by_tool[:_MAX_TOOLS]),
         element("p", f"And {more:,} more: delta-mcp stats has all.", class_="soft") if more > 0 else None,
-        element("details", element("summary", "The days"), element("div", _usage_table(("Day",), by_day))),
+        details("The days", element("div", _usage_table(("Day",), by_day))),
         element("footer", element("p", "A list counts once for a conversation."), element("p", "delta-mcp stats")),
     )
 

@@ -19,7 +19,7 @@ _PARAMETER = re.compile(rf'({_WORD})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|({_WORD}
 _SCHEME = re.compile(rf"({_WORD})(?:[ \t]+|(?=,)|$)")
 _TOKEN68 = re.compile(r"[A-Za-z0-9\-._~+/]+=*[ \t]*(?=,|$)")
 _SEPARATOR = re.compile(r"[ \t,]*")
-_MAX_CHARS = 16 * 1024
+_MAX_CHALLENGE_CHARS = 16 * 1024
 
 
 class BearerChallenge(Struct, frozen=True):
@@ -48,7 +48,7 @@ def read_bearer_challenge(header: str) -> BearerChallenge:
 
 def split_challenges(header: str) -> list[tuple[str, dict[str, str]]]:
     """Returns the schemes of a header and their parameters, names in lower case; stops where it cannot be read."""
-    header = header[:_MAX_CHARS]
+    header = header[:_MAX_CHALLENGE_CHARS]
     challenges: list[tuple[str, dict[str, str]]] = []
     at = _skip_separator(header, 0)
     while at < len(header):

@@ -63,8 +63,8 @@ _CODE_BYTES, _COOKIE_BYTES = 18, 32
 _IDLE_SECONDS = 12 * 3600.0
 _MAX_SESSIONS = 32
 _MAX_SEEN = 1_000
-_CONNECTIONS = 200
-_END_SECONDS = 2
+_MAX_CONNECTIONS = 200
+_MAX_END_SECONDS = 2
 
 
 # Who may see the pages
@@ -612,7 +612,7 @@ async def pages_served(
     limits = Limits()
     config = uvicorn.Config(
         app,
-        http=bounded_protocol(limits, Quota(_CONNECTIONS, limits.account_share), TrustedProxies(())),
+        http=bounded_protocol(limits, Quota(_MAX_CONNECTIONS, limits.account_share), TrustedProxies(())),
         ws="none",
         lifespan="off",
         access_log=False,
@@ -622,7 +622,7 @@ async def pages_served(
         server_header=False,
         ssl_certfile=None if tls is None else tls.cert,
         ssl_keyfile=None if tls is None else tls.key,
-        timeout_graceful_shutdown=_END_SECONDS,
+        timeout_graceful_shutdown=_MAX_END_SECONDS,
     )
     server = _PageServer(config)
     serving = asyncio.create_task(server.serve([*sockets]))

@@ -11,10 +11,13 @@ from deltamcp.dashboard.web.layout import (
     Look,
     button,
     cell,
+    details,
     document,
     duration,
     element,
     empty,
+    field,
+    filter_form,
     form,
     lines,
     milliseconds,
@@ -68,24 +71,12 @@ def _call_filter(look: Look, asked: Mapping[str, str]) -> Html:
     outcomes = (("", "all"), ("failed", "failed"), ("cut", "cut"))
     chosen = asked.get("outcome", "")
     options = [element("option", word, value=value, selected=chosen == value) for value, word in outcomes]
-    return element(
-        "form",
-        element(
-            "div",
-            element("label", "Server, tool or client", for_="text"),
-            element("input", id="text", name="text", type="search", value=asked.get("text", "")),
-            class_="field",
-        ),
-        element(
-            "div",
-            element("label", "Outcome", for_="outcome"),
-            element("select", *options, id="outcome", name="outcome"),
-            class_="field",
-        ),
-        element("button", "Filter", type="submit"),
-        method="get",
-        action=look.url("calls"),
-        class_="filter",
+    return filter_form(
+        look,
+        "calls",
+        "Filter",
+        field("Server, tool or client", "text", asked.get("text", "")),
+        field("Outcome", "outcome", options=options),
     )
 
 
@@ -114,9 +105,8 @@ def call_row(call: Any) -> Html:
     outcome = call["outcome"]
     content = None
     if "reply" in call:
-        content = element(
-            "details",
-            element("summary", "content"),
+        content = details(
+            "content",
             lines([call["arguments"] or ""], "Arguments"),
             lines([call["reply"]], "Result"),
         )
@@ -164,9 +154,8 @@ def _pending(look: Look, pending: Any) -> Html:
         table(("Call", "State", "For", ""), running, "Calls and promises under way", 2, class_="stack")
         if running
         else empty("No call and no promise is under way."),
-        element(
-            "details",
-            element("summary", f"Stored results: {len(stored):,}"),
+        details(
+            f"Stored results: {len(stored):,}",
             table(("Handle", "Of", "For", "Size", "Time left, at most"), stored, "Stored results", 2, class_="stack"),
         )
         if stored

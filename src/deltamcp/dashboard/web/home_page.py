@@ -12,6 +12,7 @@ from deltamcp.dashboard.web.layout import (
     button,
     cell,
     count_text,
+    details,
     document,
     duration,
     element,
@@ -160,9 +161,8 @@ def _tokens(look: Look, home: Any) -> list[Child]:
         for day in reversed(days)
         if day["calls"]
     ]
-    listed = element(
-        "details",
-        element("summary", "The figures, day by day"),
+    listed = details(
+        "The figures, day by day",
         table(("Day", "Calls and lists", "Without", "With", "Saved"), rows, "Tokens by day", 4),
     )
     said = [element("p", sentence, class_="soft") for sentence in home["sentences"]]

@@ -152,6 +152,27 @@ def form(look: Look, path: str, *children: Child, **attributes: str | bool | Non
     return element("form", token, *children, method="post", action=look.url(path), **attributes)
 
 
+def filter_form(look: Look, path: str, submit: str, *fields: Child, **attributes: str) -> Html:
+    """Returns a form that reads a page again, with other parameters."""
+    sent = element("button", submit, type="submit")
+    return element("form", *fields, sent, method="get", action=look.url(path), class_="filter", **attributes)
+
+
+def field(label: str, name: str, value: str = "", options: Sequence[Html] | None = None, **attributes: str) -> Html:
+    """Returns a named text of a form, or a choice among options."""
+    control = (
+        element("input", id=name, name=name, type="search", value=value, **attributes)
+        if options is None
+        else element("select", *options, id=name, name=name)
+    )
+    return element("div", element("label", label, for_=name), control, class_="field")
+
+
+def details(summary: Child, *content: Child, **attributes: str) -> Html:
+    """Returns what is shown when its summary is clicked."""
+    return element("details", element("summary", summary), *content, **attributes)
+
+
 def button(look: Look, path: str, text: str, kind: str = "", label: str | None = None, **fields: str) -> Html:
     """Returns a form of one button; without the right to change things, nothing."""
     if not look.may_write:

@@ -9,9 +9,12 @@ from deltamcp.dashboard.web.layout import (
     Html,
     Look,
     cell,
+    details,
     document,
     element,
     empty,
+    field,
+    filter_form,
     form,
     join,
     lines,
@@ -39,28 +42,8 @@ def model_page(look: Look, surface: Any, query: str, found: Any) -> Html:
 
 
 def _search_form(look: Look, query: str) -> Html:
-    return element(
-        "form",
-        element(
-            "div",
-            element("label", "Type what a model would", for_="query"),
-            element(
-                "input",
-                id="query",
-                name="query",
-                type="search",
-                value=query,
-                autocomplete="off",
-                placeholder="books by an author",
-            ),
-            class_="field",
-        ),
-        element("button", "Search", type="submit"),
-        method="get",
-        action=look.url("model"),
-        class_="filter",
-        role="search",
-    )
+    asked = field("Type what a model would", "query", query, autocomplete="off", placeholder="books by an author")
+    return filter_form(look, "model", "Search", asked, role="search")
 
 
 def _search_results(look: Look, found: Any) -> Child:
@@ -104,9 +87,8 @@ def _search_results(look: Look, found: Any) -> Child:
         else empty("No tool has a word of this query."),
         element("p", f"No tool has the name {found['missing']!r}.", class_="soft") if found["missing"] else None,
         join(element("h3", "It would fit, and is hidden"), element("ul", *hidden, class_="cards")) if hidden else None,
-        element(
-            "details",
-            element("summary", f"The reply that the model gets: {number(reply['tokens'])} tokens"),
+        details(
+            f"The reply that the model gets: {number(reply['tokens'])} tokens",
             lines([reply["text"]], "The reply of discover"),
         )
         if reply
@@ -144,16 +126,7 @@ def _surface(look: Look, surface: Any) -> list[Child]:
     )
     instructions = surface["instructions"]
     shown = [
-        element(
-            "details",
-            element(
-                "summary",
-                element("span", one["name"], class_="name"),
-                element("span", f"{number(one['tokens'])} tokens", class_="cost"),
-            ),
-            lines([written_json(one["definition"])], f"The definition of {one['name']}"),
-            class_="costed",
-        )
+        _text_with_cost(one["name"], one["tokens"], written_json(one["definition"]), f"The definition of {one['name']}")
         for one in surface["definitions"][:PAGE_TOOLS]
     ]
     rest = len(surface["definitions"]) - len(shown)
@@ -161,19 +134,16 @@ def _surface(look: Look, surface: Any) -> list[Child]:
         element("p", f"{said} Behind them are {number(surface['tools'])} tools.", class_="soft"),
         *shown,
         element("p", element("a", f"And {rest:,} more", href=look.url("model/tools"))) if rest > 0 else None,
-        element(
-            "details",
-            element(
-                "summary",
-                element("span", "Instructions", class_="name"),
-                element("span", f"{number(surface['instructionTokens'])} tokens", class_="cost"),
-            ),
-            lines([instructions], "Instructions"),
-            class_="costed",
-        )
+        _text_with_cost("Instructions", surface["instructionTokens"], instructions, "Instructions")
         if instructions
         else None,
     ]
+
+
+def _text_with_cost(name: str, tokens: int, text: str, label: str) -> Html:
+    """Returns a text that the model reads, below its name and its tokens."""
+    cost = element("span", f"{number(tokens)} tokens", class_="cost")
+    return details((element("span", name, class_="name"), cost), lines([text], label), class_="costed")
 
 
 def tools_page(look: Look, found: Any, asked: Mapping[str, str]) -> Html:
@@ -195,19 +165,12 @@ def tools_page(look: Look, found: Any, asked: Mapping[str, str]) -> Html:
             "Tokens are those of the plain definition.",
             class_="soft",
         ),
-        element(
-            "form",
-            element(
-                "div",
-                element("label", "Name", for_="text"),
-                element("input", id="text", name="text", type="search", value=asked.get("text", "")),
-                class_="field",
-            ),
+        filter_form(
+            look,
+            "model/tools",
+            "Filter",
+            field("Name", "text", asked.get("text", "")),
             element("input", type="hidden", name="server", value=asked["server"]) if asked.get("server") else None,
-            element("button", "Filter", type="submit"),
-            method="get",
-            action=look.url("model/tools"),
-            class_="filter",
         ),
         table(("Tool", "Server", "Tokens"), rows, "Tools", 1, class_="stack tools", id="tools")
         if rows
@@ -254,11 +217,7 @@ def tool_page(look: Look, tool: Any, arguments: str = "", tried: Any = None, fau
         join(element("h2", "The schema as the model gets it"), lines([tool["schema"]], "Schema"))
         if tool["schema"]
         else None,
-        element(
-            "details",
-            element("summary", "The definition of the server"),
-            lines([written_json(tool["definition"])], "Definition"),
-        ),
+        details("The definition of the server", lines([written_json(tool["definition"])], "Definition")),
         tab="model",
         look=look,
     )
@@ -312,10 +271,6 @@ def _call_reply(tried: Any) -> Html:
         ),
         lines([tried["reply"]], "The reply"),
         element("p", "Only the beginning is shown.", class_="soft") if tried["isCut"] else None,
-        element(
-            "details",
-            element("summary", f"What was sent to {tried['tool']}"),
-            lines([written_json(tried["arguments"])], "Arguments"),
-        ),
+        details(f"What was sent to {tried['tool']}", lines([written_json(tried["arguments"])], "Arguments")),
         id="reply",
     )

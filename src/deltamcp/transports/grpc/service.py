@@ -337,30 +337,27 @@ class GrpcService:
 
     # Calls
 
-    async def _call_tool(
+    def _call_tool(
         self, message: ReceivedMessage, request: GrpcRequest, context: Any, running: RunningCall
-    ) -> bytes | Failure:
-        started = time.monotonic()
-        asked = await self._read_call(message, request)
-        if isinstance(asked, Failure):
-            return asked
-        rpc, terms, ask = asked
-        ask = _within(ask, context.time_remaining())
-        outcome = await self._engine.perform(ask, terms, GrpcReply(request), rpc.id)
-        return await self._finish(rpc, outcome, started, request)
+    ) -> Awaitable[bytes | Failure]:
+        return self._perform_call(message, request, context, running, GrpcReply(request))
 
-    async def _call_tool_stream(
+    def _call_tool_stream(
         self, message: ReceivedMessage, request: GrpcRequest, context: Any, running: RunningCall
+    ) -> Awaitable[bytes | Failure]:
+        reply = GrpcStreamReply(request, context, self._form(request), self._encoder, self._engine.limits.send_seconds)
+        return self._perform_call(message, request, context, running, reply)
+
+    async def _perform_call(
+        self, message: ReceivedMessage, request: GrpcRequest, context: Any, running: RunningCall, reply: GrpcReply
     ) -> bytes | Failure:
         started = time.monotonic()
         asked = await self._read_call(message, request)
         if isinstance(asked, Failure):
             return asked
         rpc, terms, ask = asked
-        reply = GrpcStreamReply(request, context, self._form(request), self._encoder, self._engine.limits.send_seconds)
-        ask = _within(ask, context.time_remaining())
-        outcome = await self._engine.perform(ask, terms, reply, rpc.id)
-        if isinstance(outcome, Promise):
+        outcome = await self._engine.perform(_within(ask, context.time_remaining()), terms, reply, rpc.id)
+        if isinstance(outcome, Promise) and isinstance(reply, GrpcStreamReply):
             outcome = await self._follow(outcome, rpc, terms, reply, context, running)
         return await self._finish(rpc, outcome, started, request)
 

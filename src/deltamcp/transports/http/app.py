@@ -28,6 +28,8 @@ from deltamcp.transports.options import HttpOptions, read_settings
 from deltamcp.transports.sessions.shared import make_directory
 from deltamcp.values import Failure
 
+logger: logging.Logger = logging.getLogger("deltamcp.http")
+
 
 class ServerApp(abc.ABC):
     """Serves HTTP requests, for any ASGI server or mounted in another application."""
@@ -53,15 +55,13 @@ class ServerApp(abc.ABC):
         if self._metrics is not None:
             self._metrics.attach(engine, self._quotas, self._sessions.__len__, self.pages)
 
+    @abc.abstractmethod
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the response to a request; passes other scopes on to `_serve_other`."""
+
+    async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await serve_lifespan(self._engine, receive, send)
-        elif scope["type"] == "http":
-            await self._serve(scope, receive, send if self._metrics is None else self._metrics.watch(scope, send))
-
-    @abc.abstractmethod
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the response to a request."""
 
     @property
     def paths(self) -> list[str]:
@@ -72,9 +72,6 @@ class ServerApp(abc.ABC):
         """Ends the streams that do not end by themselves; calls in flight go on."""
         self._health.draining = self._calls.draining = True
         self._engine.lifespan.drain(self._engine.limits.drain_seconds)
-
-
-logger: logging.Logger = logging.getLogger("deltamcp.http")
 
 
 async def serve_lifespan(engine: Engine, receive: Receive, send: Send) -> None:
@@ -91,6 +88,8 @@ async def serve_lifespan(engine: Engine, receive: Receive, send: Send) -> None:
         return
     await send({"type": "lifespan.shutdown.complete"})
 
+
+_NONE: frozenset[bytes] = frozenset()
 
 Step = Callable[[Exchange], Awaitable[Failure | None]]
 """One thing that a request must pass before it is served."""
@@ -130,7 +129,12 @@ class HttpApp(ServerApp):
             self._lite_place = Place(self._lite.serve, self._names, to_endpoint, self._lite.refusal, origins.ONLY_POST)
         self._nowhere = Place(self._refuse_path, self._names, self._rate)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._serve_other(scope, receive, send)
+            return
+        if self._metrics is not None:
+            send = self._metrics.watch(scope, send)
         place = self._find_place(scope)
         headers: dict[bytes, bytes] = dict(scope["headers"])
         added, scope, (address, caller) = self._admission.begin(scope, headers)
@@ -146,7 +150,7 @@ class HttpApp(ServerApp):
             address,
             caller,
             scope["method"],
-            frozenset() if len(headers) == len(scope["headers"]) else repeated_names(scope["headers"]),
+            _NONE if len(headers) == len(scope["headers"]) else repeated_names(scope["headers"]),
             receive,
             send,
             self._quotas,

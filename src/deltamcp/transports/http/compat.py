@@ -122,8 +122,11 @@ class DeltaMcpApp(ServerApp):
         self._auth = options.get("auth")
         self._dialect = DeltaMcp()
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = _Response(send)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._serve_other(scope, receive, send)
+            return
+        response = _Response(send if self._metrics is None else self._metrics.watch(scope, send))
         try:
             await self._admit(scope, receive, response)
         except Exception as error:

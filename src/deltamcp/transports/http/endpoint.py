@@ -39,10 +39,9 @@ from deltamcp.transports.sessions.directory import (
     SessionDirectory,
     is_primed,
 )
-from deltamcp.transports.sessions.session import cancelled_id
+from deltamcp.transports.sessions.session import FOLLOWED_BYTES, FollowedPromises, Subscription, cancelled_id
 from deltamcp.transports.sessions.shared_streams import watched_bytes
 from deltamcp.transports.sessions.streams import FollowedStream, StoredStream, SubscriptionStream
-from deltamcp.transports.subscription import FOLLOWED_BYTES, FollowedPromises, Subscription
 from deltamcp.values import (
     JSON,
     Failure,
@@ -161,7 +160,7 @@ class SessionRequests:
             await self._initialize(message, exchange)
             return
         opened = await self._sessions.find(exchange)
-        if isinstance(opened, Failure):
+        if type(opened) is Failure:
             await exchange.refuse(refusal(opened, message.id if isinstance(message, Request) else None))
             return
         match message:
@@ -215,7 +214,7 @@ class SessionRequests:
         understood = opened.session.read(request)
         if id_ in opened.in_flight:
             understood = Failure(Fault.INVALID_REQUEST, f"A request with the id {id_!r} is still in progress.")
-        if not isinstance(understood, Failure) and isinstance(understood[1], (SetLevel, Watch)):
+        if type(understood) is not Failure and isinstance(understood[1], (SetLevel, Watch)):
             return self._sessions.apply(opened, understood[1])
         return self._calls.perform(understood, reply, id_)
 
@@ -291,7 +290,7 @@ class SessionRequests:
 def _write_in_session(request: Request, opened: HttpSession, outcome: Outcome) -> HttpAnswer:
     session = opened.session
     body, instead = session.write(request, outcome), functools.partial(session.write, request, _FORGOTTEN)
-    if isinstance(outcome, Failure):
+    if type(outcome) is Failure:
         return HttpAnswer(session.dialect.http_status(outcome), body, failure=outcome, instead=instead)
     return HttpAnswer(200, body, instead=instead)
 
@@ -339,11 +338,11 @@ class McpEndpoint:
 
     async def _post(self, exchange: Exchange) -> None:
         codec = choose_codecs(exchange)
-        if isinstance(codec, Failure):
+        if type(codec) is Failure:
             await exchange.refuse(refusal(codec))
             return
         message = self._bodies.read_arrived(exchange, codec) or await self._bodies.read(exchange, codec)
-        if isinstance(message, Failure):
+        if type(message) is Failure:
             await exchange.refuse(refusal(message))
             return
         dialects = self._engine.dialects
@@ -359,9 +358,9 @@ class McpEndpoint:
             operations = self._engine.catalog.view(exchange.caller.principal).operations
             understood = check_headers(message, understood, exchange.headers, exchange.repeated, operations)
             version = versions.MODERN[0]
-            if not isinstance(understood, Failure):
+            if type(understood) is not Failure:
                 version, ask = understood[0].version, understood[1]
-                if isinstance(ask, Listen):
+                if type(ask) is Listen:
                     await self._follow(await self._listen(message, dialect, version, ask, exchange), exchange, message)
                     return
             reply = HttpReply(exchange, self._engine.limits)
@@ -451,7 +450,7 @@ class McpEndpoint:
 
 def _write(request: Request, dialect: StatelessDialect, version: str, outcome: Outcome) -> HttpAnswer:
     body = encode_response(dialect, request, outcome, version)
-    if isinstance(outcome, Failure):
+    if type(outcome) is Failure:
         return HttpAnswer(dialect.http_status(outcome), body, failure=outcome)
     return HttpAnswer(200, body)
 
