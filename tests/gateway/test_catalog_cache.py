@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.gateway.listing_cache import ListingCache, StoredContentLines
+from deltamcp.gateway.gateway_catalog import StoredContentLines
+from deltamcp.gateway.gateway_upstream import ListingCache
 from deltamcp.upstreams.listing import UpstreamListing
 
 JSON_VALUES = st.recursive(

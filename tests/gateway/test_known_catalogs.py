@@ -8,8 +8,7 @@ import pytest
 
 from deltamcp import connect
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.gateway_upstream import GatewayUpstream, wait_for_first_lists
-from deltamcp.gateway.listing_cache import ListingCache
+from deltamcp.gateway.gateway_upstream import GatewayUpstream, ListingCache, wait_for_first_lists
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.quarantine import Quarantine
 from deltamcp.upstreams.listing import UpstreamListing

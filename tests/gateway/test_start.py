@@ -7,7 +7,7 @@ from typing import Any
 from deltamcp import connect
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway import Gateway
-from deltamcp.gateway.listing_cache import ListingCache
+from deltamcp.gateway.gateway_upstream import ListingCache
 from deltamcp.upstreams.client import Phase
 from deltamcp.upstreams.listing import UpstreamListing
 

@@ -27,10 +27,9 @@ from deltamcp.gateway.api_server import is_api
 from deltamcp.gateway.config import HELD_KEYS, GatewayConfig, UpstreamConfig, check_config
 from deltamcp.gateway.connections import Connections, connection_basis
 from deltamcp.gateway.gateway_catalog import GatewayCatalog
-from deltamcp.gateway.gateway_upstream import GatewayUpstream, upstream_metrics, wait_for_first_lists
+from deltamcp.gateway.gateway_upstream import GatewayUpstream, ListingCache, upstream_metrics, wait_for_first_lists
 from deltamcp.gateway.item_names import name_address, name_command
 from deltamcp.gateway.ledger import Ledger
-from deltamcp.gateway.listing_cache import ListingCache
 from deltamcp.gateway.live_configuration import LiveConfiguration
 from deltamcp.gateway.trust.approvals import Approvals
 from deltamcp.gateway.trust.quarantine import Quarantine

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from deltamcp import item_tools
 from deltamcp.calls.server_items import ServerSurface, can_queue_promises
 from deltamcp.catalog.directory import ServerNotices
@@ -19,12 +21,10 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.gateway_upstream import STARTING, GatewayUpstream, status_resource, usability_notice
 from deltamcp.gateway.item_names import ascii_segment, distinct_segments
-from deltamcp.gateway.listing_cache import StoredContentLines
 from deltamcp.gateway.live_configuration import LiveConfiguration
 from deltamcp.gateway.principal_catalogs import OwnList, OwnOffer, PrincipalCatalogs, SharedOffer, introduce
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.principal_review import PrincipalReviews
-from deltamcp.gateway.trust.quarantine import AdmittedItems, Quarantine, item_names
+from deltamcp.gateway.trust.quarantine import AdmittedItems, PrincipalReviews, Quarantine, item_names
 from deltamcp.gateway.trust.review import Verdict
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamItems, UpstreamOffer, log_in_operations
 from deltamcp.gateway.upstream_resources import (
@@ -34,6 +34,7 @@ from deltamcp.gateway.upstream_resources import (
     UpstreamResource,
 )
 from deltamcp.runtime.change_hub import Change, OwnChange
+from deltamcp.runtime.files import read_own_file, replace_own_file
 from deltamcp.runtime.process import collection_paused
 from deltamcp.runtime.seal import Seal
 from deltamcp.server import DeltaServer
@@ -48,6 +49,8 @@ _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
 _APPROVALS_SECONDS = 2.0
 """Between two looks at whether the user approved something."""
 
+_MAX_LINES, _MAX_LINES_BYTES = 16, 16 * 1024 * 1024
+"""The content lines that are kept, of which gateways of several configurations may use one file."""
 logger: logging.Logger = logging.getLogger("deltamcp")
 
 
@@ -423,3 +426,21 @@ def _category_segments(names: tuple[str, ...]) -> Mapping[str, str]:
 @functools.lru_cache(maxsize=16)
 def _login_segments(names: tuple[str, ...]) -> Mapping[str, str]:
     return dict(zip(names, distinct_segments(names, segment=ascii_segment), strict=True))
+
+
+class StoredContentLines(dict[str, str]):
+    """The content lines of earlier gateways, as `Directory` keeps them; a new one is written into the file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "content-lines.json"
+        with contextlib.suppress(ValueError):
+            self.update(msgspec.json.decode(read_own_file(self._path, _MAX_LINES_BYTES) or b"", type=dict[str, str]))
+
+    def __setitem__(self, key: str, line: str) -> None:
+        super().__setitem__(key, line)
+        while len(self) > _MAX_LINES:
+            del self[next(iter(self))]
+        try:
+            replace_own_file(self._path, msgspec.json.encode(self))
+        except OSError as error:
+            logger.info("the summary of what the servers offer is not kept: %s", error.strerror)

@@ -1,7 +1,7 @@
 """One server behind the gateway: its configuration, its connection, and what it is known to list.
 
-What it lists is read from disk when the gateway starts, then fetched where it may differ. What it is doing now is told
-in a resource, in notices, and on the page of metrics.
+What it lists is read from disk when the gateway starts, so that the gateway can offer it before any server has
+started, then fetched where it may differ. What it is doing now is told in a resource, in notices, and by metrics.
 """
 
 import asyncio
@@ -9,17 +9,23 @@ import contextlib
 import datetime
 import logging
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
 
 from deltamcp.catalog.items.remote_items import RemoteResource
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError, UnreachableError, UpstreamError
+from deltamcp.gateway.api_server import is_api
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.listing_cache import ListingCache
-from deltamcp.gateway.trust.quarantine import Quarantine, check_withheld, not_comparable
+from deltamcp.gateway.trust.quarantine import Quarantine, StoredReview, check_withheld, not_comparable
 from deltamcp.gateway.trust.review import Verdict
 from deltamcp.gateway.upstream_items import STATUS_URI, UpstreamOffer
+from deltamcp.runtime.files import read_own_file, replace_own_file
 from deltamcp.runtime.log import RepeatedWarnings
 from deltamcp.runtime.metric_values import Key
 from deltamcp.upstreams.client import NotReadyError, Phase, UpstreamState
@@ -28,6 +34,7 @@ from deltamcp.upstreams.login_upstream import MissingLoginError
 from deltamcp.upstreams.upstream import Upstream, UpstreamListener
 from deltamcp.values import ANONYMOUS, JSON, LOCAL, Kind, Principal, RawResult
 from deltamcp.wire import jsonrpc
+from deltamcp.wire.canonical import encode_canonical, sha256_digest
 
 _FETCH_SECONDS = 120.0
 """How long an upstream may take to start and to list what it has."""
@@ -42,7 +49,6 @@ _QUICK_SECONDS = 0.2
 """What is reviewed and offered so fast is not spaced; what takes longer, as 10,000 tools do, has a tenth of time."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 300.0
 """Between attempts to see an upstream that was never seen."""
-
 logger: logging.Logger = logging.getLogger("deltamcp")
 CONFIGURATION_URI = "delta-mcp://gateway/configuration"
 _ERROR_FOR_OTHERS = "It was lost or did not start; the gateway's log says why."
@@ -55,6 +61,83 @@ _LIST_ITEM: dict[str, JSON] = {
     "description": "What the servers behind this gateway are doing now, and whether its configuration is right.",
     "mimeType": "application/json",
 }
+_FORMAT = 6
+"""The number of this form of the files; a change of `CachedListing` or `UpstreamListing` needs another."""
+_MAX_BYTES = 256 * 1024 * 1024
+_PLAIN_KEYS = ("type", "transport", "command", "args", "cwd", "url", "serverUrl", "httpUrl")
+"""The members of an entry that identify an upstream; of `env` and `headers` only the names do."""
+_SECRET_KEYS = ("headers", "credentials")
+"""Those of an API's entry of which only the names do; its others say what it lists."""
+
+
+class CachedListing(Struct, frozen=True, array_like=True):
+    """What a file has."""
+
+    format: int
+    written_at: float
+    """In seconds since 1970."""
+    listing: UpstreamListing | None = None
+    """None if the upstream has never answered."""
+    review: StoredReview | None = None
+
+    @property
+    def age(self) -> float:
+        """The seconds since the upstream was seen; without end if the clock has gone back."""
+        age = time.time() - self.written_at
+        return age if age >= 0 else float("inf")
+
+
+class ListingCache:
+    """What upstreams listed when they were last seen, in a folder with a file for each.
+
+    A file is named after a digest of what identifies the upstream. One that cannot be read, or that another version
+    wrote, is as good as none.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        """`folder` is None to keep nothing."""
+        self._folder = folder
+
+    def load(self, name: str, entry: Mapping[str, Any]) -> CachedListing | None:
+        """Returns what is known of an upstream; None if nothing is."""
+        if self._folder is None:
+            return None
+        content = read_own_file(self._path(self._folder, name, entry), _MAX_BYTES)
+        try:
+            cached = msgspec.json.decode(content or b"", type=CachedListing)
+        except (ValueError, RecursionError):
+            return None
+        return cached if cached.format == _FORMAT else None
+
+    def store(
+        self,
+        name: str,
+        entry: Mapping[str, Any],
+        listing: UpstreamListing | None,
+        review: StoredReview | None = None,
+    ) -> None:
+        """Writes what is known of an upstream, whole or not at all; logs why where it cannot."""
+        if self._folder is None:
+            return
+        try:
+            encoded = msgspec.json.encode(CachedListing(_FORMAT, time.time(), listing, review))
+            replace_own_file(self._path(self._folder, name, entry), encoded)
+        except (OSError, ValueError, RecursionError) as error:
+            logger.warning("the list of %s is not kept: %s", name, getattr(error, "strerror", None) or error)
+
+    @staticmethod
+    def _path(folder: Path, name: str, entry: Mapping[str, Any]) -> Path:
+        keys = entry.keys() - {*_SECRET_KEYS} if is_api(entry) else _PLAIN_KEYS
+        identity = [
+            name,
+            {key: entry[key] for key in keys if key in entry},
+            *(
+                sorted(map(str, value)) if isinstance(value := entry.get(key), dict) else []
+                for key in (_SECRET_KEYS if is_api(entry) else ("env", "headers"))
+            ),
+        ]
+        digest = sha256_digest(encode_canonical(identity)).rpartition(":")[2]
+        return folder / f"{digest[:32]}.catalog"
 
 
 class ListingUser(Protocol):

@@ -22,8 +22,7 @@ from deltamcp.errors import DeltaError, UpstreamError
 from deltamcp.gateway.gateway_upstream import GatewayUpstream
 from deltamcp.gateway.trust.definition import pointer
 from deltamcp.gateway.trust.imitation import compare_tools
-from deltamcp.gateway.trust.principal_review import PrincipalReviews
-from deltamcp.gateway.trust.quarantine import ABSENCES, item_names
+from deltamcp.gateway.trust.quarantine import ABSENCES, PrincipalReviews, item_names
 from deltamcp.gateway.trust.review import INSTRUCTIONS, Verdict
 from deltamcp.gateway.upstream_items import Item, ItemKey, UpstreamItems, UpstreamOffer, gateway_instructions
 from deltamcp.gateway.upstream_resources import ResourceClaims, UnlistedResources

@@ -6,7 +6,7 @@ import pytest
 
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.principal_review import PrincipalReviews, decide
+from deltamcp.gateway.trust.quarantine import PrincipalReviews, decide
 from deltamcp.gateway.trust.review import ApprovalRecord, Verdict, approve, reject
 from deltamcp.limits import Limits
 from deltamcp.runtime.seal import Seal

@@ -9,9 +9,9 @@ import pytest
 from deltamcp import connect
 from deltamcp.errors import CallFailedError, PeerError
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.listing_cache import ListingCache, StoredReview
+from deltamcp.gateway.gateway_upstream import ListingCache
 from deltamcp.gateway.trust.approvals import Approvals
-from deltamcp.gateway.trust.quarantine import ABSENCES
+from deltamcp.gateway.trust.quarantine import ABSENCES, StoredReview
 from deltamcp.gateway.trust.review import Verdict
 from deltamcp.upstreams.listing import UpstreamListing
 from tests.support.conditions import wait_until
