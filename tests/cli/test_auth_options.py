@@ -11,7 +11,7 @@ from deltamcp import ConfigurationError, OpenAccess, PresenceOnly, ResourceServe
 from deltamcp.auth.introspection import IntrospectionVerifier
 from deltamcp.auth.jwt_verifier import JwtVerifier
 from deltamcp.auth.static_tokens import make_token
-from deltamcp.cli.serving import auth_options
+from deltamcp.cli.serving import network_options
 from tests.support.command_line import assert_one_sentence, run
 
 RESOURCE = ["--resource", "https://tools.example/mcp"]
@@ -22,8 +22,8 @@ ASKING = ["--auth", "introspect:https://issuer.example/i", *RESOURCE, "--issuer"
 def make(*words: str, host: str | None = "0.0.0.0") -> Any:
     hosts = () if host is None else (host,)
     parser = argparse.ArgumentParser()
-    auth_options.add_options(parser)
-    return auth_options.make_authenticator(auth_options.read_options(parser.parse_args(words), *hosts))
+    network_options.add_auth_options(parser)
+    return network_options.make_authenticator(network_options.read_auth_options(parser.parse_args(words), *hosts))
 
 
 @pytest.fixture(autouse=True)

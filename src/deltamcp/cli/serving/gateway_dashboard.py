@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from deltamcp.cli.serving import auth_options
-from deltamcp.cli.serving.auth_options import AuthOptions
-from deltamcp.cli.serving.network_options import parse_address
+from deltamcp.cli.serving import network_options
+from deltamcp.cli.serving.network_options import AuthOptions, parse_address
 from deltamcp.cli.terminal.output import print_notice
 from deltamcp.errors import ConfigurationError
 
@@ -82,7 +81,7 @@ def read_options(args: argparse.Namespace) -> DashboardOptions | None:
     if args.reload:
         raise ConfigurationError("--dashboard and --reload exclude each other: a login would end with each change.")
     host, port = parse_address("--dashboard", args.dashboard) if args.dashboard else (_HOST, None)
-    auth = AuthOptions() if _is_loopback(host) else auth_options.read_options(args, host)
+    auth = AuthOptions() if _is_loopback(host) else network_options.read_auth_options(args, host)
     if not _is_loopback(host) and auth.auth in _NAMELESS_AUTH:
         raise ConfigurationError(
             f"At {host} other machines reach the dashboard; --auth {auth.auth} says of nobody who it is."
@@ -140,7 +139,7 @@ async def serve_pages(
     from deltamcp.values import Principal
 
     tls = check_files(options.tls_cert, options.tls_key)
-    authenticator: Authenticator | None = auth_options.make_authenticator(options.auth)
+    authenticator: Authenticator | None = network_options.make_authenticator(options.auth)
 
     async def check_token(token: str, scope: Any) -> bool:
         assert authenticator is not None, "only then is it asked"

@@ -1,4 +1,4 @@
-"""The options of servers over HTTP and gRPC: where they listen, to whom, how often, and by which state keys.
+"""The options of servers over HTTP and gRPC: where they listen, to whom, who may call, how often, by which state keys.
 
 Those that `add_http_options` adds are also options of `DeltaServer.run("http")`.
 """
@@ -6,6 +6,7 @@ Those that `add_http_options` adds are also options of `DeltaServer.run("http")`
 import argparse
 import base64
 import binascii
+import os
 import re
 import socket
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+from msgspec import Struct
 
 from deltamcp.calls.rate_limits import EVERY_TOOL, Rate, RateLimits
 from deltamcp.cli.terminal.command_parser import add_repeatable
@@ -20,6 +22,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.seal import KEY_BYTES
 
 if TYPE_CHECKING:
+    from deltamcp.auth.authenticator import Authenticator
     from deltamcp.transports.options import GrpcOptions, HttpServerOptions, McpLiteOptions
 
 
@@ -108,6 +111,9 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+# gRPC
+
+
 def add_grpc_option(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--grpc", metavar="HOST:PORT", help="serve MCP-lite over gRPC, alone or beside --http; port 0 is any free"
@@ -160,6 +166,9 @@ def reserve_grpc_port(host: str, port: int) -> list[socket.socket]:
     return reserved
 
 
+# Rates
+
+
 def add_rate_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--rate-address",
@@ -200,16 +209,18 @@ def _read_rate(option: str, text: str) -> Rate:
         ) from None
 
 
-VARIABLE = "DELTA_MCP_STATE_KEYS"
-_HOW = "a key is 32 random bytes, as 64 hex digits or in base64; `openssl rand -hex 32` makes one"
+# State keys
+
+_STATE_KEYS_VARIABLE = "DELTA_MCP_STATE_KEYS"
+_STATE_KEY_FORM = "a key is 32 random bytes, as 64 hex digits or in base64; `openssl rand -hex 32` makes one"
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
+def add_state_key_option(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--state-key-file",
         type=Path,
         metavar="FILE",
-        help=f"the keys that seal what clients carry, one a line, the first seals; or set {VARIABLE}",
+        help=f"the keys that seal what clients carry, one a line, the first seals; or set {_STATE_KEYS_VARIABLE}",
     )
 
 
@@ -220,7 +231,11 @@ def read_keys(path: Path | None, environment: Mapping[str, str]) -> tuple[bytes,
         ConfigurationError: the file cannot be read, or what is there are not keys.
     """
     if path is None:
-        return parse_keys(environment[VARIABLE], VARIABLE) if environment.get(VARIABLE) else ()
+        return (
+            parse_keys(environment[_STATE_KEYS_VARIABLE], _STATE_KEYS_VARIABLE)
+            if environment.get(_STATE_KEYS_VARIABLE)
+            else ()
+        )
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -237,10 +252,10 @@ def parse_keys(text: str, source: str) -> tuple[bytes, ...]:
     """
     words = re.split(r"[\s,]+", text.strip(" \t\r\n,"))
     if words == [""]:
-        raise ConfigurationError(f"{source} has no key; {_HOW}.")
+        raise ConfigurationError(f"{source} has no key; {_STATE_KEY_FORM}.")
     keys = [_decode(word) for word in words]
     if None in keys:
-        raise ConfigurationError(f"Key {keys.index(None) + 1} of {source} cannot be used; {_HOW}.")
+        raise ConfigurationError(f"Key {keys.index(None) + 1} of {source} cannot be used; {_STATE_KEY_FORM}.")
     return tuple(key for key in keys if key is not None)
 
 
@@ -254,3 +269,165 @@ def _decode(word: str) -> bytes | None:
     except (ValueError, binascii.Error):
         return None
     return key if len(key) == KEY_BYTES else None
+
+
+# Who may call
+
+_AUTH_FORMS = "tokens:FILE, https://ISSUER, introspect:URL, presence or open"
+_CLIENT_ID = "DELTA_MCP_INTROSPECTION_CLIENT_ID"
+_CLIENT_SECRET = "DELTA_MCP_INTROSPECTION_CLIENT_SECRET"  # noqa: S105 - the name of a variable
+
+
+class AuthOptions(Struct, frozen=True):
+    """The options as the command line has them."""
+
+    auth: str | None = None
+    resource: str | None = None
+    issuer: str | None = None
+    jwks_url: str | None = None
+    audiences: tuple[str, ...] = ()
+    algorithms: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    step_up: tuple[str, ...] = ()
+    only_for_this_resource: bool = False
+
+
+def add_auth_options(verb: argparse.ArgumentParser) -> None:
+    group = verb.add_argument_group("who may call, over HTTP and gRPC")
+    group.add_argument(
+        "--auth",
+        metavar="HOW",
+        help="tokens:FILE, tokens (in DELTA_MCP_TOKENS), https://ISSUER (JSON Web Tokens), introspect:URL "
+        f"({_CLIENT_ID} and ..._SECRET), presence (any token) or open; needed at addresses other than loopback",
+    )
+    group.add_argument("--resource", metavar="URL", help="this server's public URL, for which tokens are issued")
+    group.add_argument("--issuer", metavar="URL", help="with introspect: the authorization server")
+    group.add_argument("--jwks-url", metavar="URL", help="where the issuer's keys are, unless its metadata tells")
+    add_repeatable(group, "--audience", "AUD", "what tokens name instead of URL")
+    add_repeatable(group, "--algorithm", "ALG", "what may sign tokens, as ES256")
+    add_repeatable(group, "--scope", "SCOPE", "a scope that every request needs")
+    add_repeatable(group, "--step-up", "SCOPE", "one that clients may ask for later")
+    group.add_argument(
+        "--only-for-this-resource",
+        action="store_true",
+        help="with introspect: the endpoint calls only tokens for this server active",
+    )
+
+
+def read_auth_options(args: argparse.Namespace, *hosts: str) -> AuthOptions:
+    """Returns the options for a server that listens at these hosts; none are for stdio.
+
+    Raises:
+        ConfigurationError: a host can be reached from other machines, and nothing says who may call; or there is no
+            host, and something does.
+    """
+    from deltamcp.auth.safe_url import is_loopback
+
+    if not hosts:
+        if args.auth is not None:
+            raise ConfigurationError("--auth needs --http HOST:PORT: over stdio the caller is who started the server.")
+        return AuthOptions()
+    exposed = [host for host in hosts if not is_loopback(host)]
+    if args.auth is None and exposed:
+        raise ConfigurationError(
+            f"At {exposed[0]} other machines reach the server; say who may call by --auth {_AUTH_FORMS}."
+        )
+    return AuthOptions(
+        args.auth,
+        args.resource,
+        args.issuer,
+        args.jwks_url,
+        tuple(args.audience),
+        tuple(args.algorithm),
+        tuple(args.scope),
+        tuple(args.step_up),
+        args.only_for_this_resource,
+    )
+
+
+def make_authenticator(options: AuthOptions) -> "Authenticator | None":
+    """Returns what `--auth` asks for; None if it is not there.
+
+    Raises:
+        ConfigurationError: it is no form of `--auth`, an option that it needs is missing, or one does not belong to it.
+    """
+    how = options.auth or ""
+    kind, _, rest = how.partition(":")
+    if kind == "introspect" and rest:
+        return _introspecting(options, rest)
+    if kind in ("https", "http"):
+        return _verifying(options, how)
+    if options != AuthOptions(options.auth):
+        raise ConfigurationError(
+            "--resource, --scope and the options beside them need --auth https://ISSUER or --auth introspect:URL."
+        )
+    match how:
+        case "":
+            return None
+        case "open":
+            from deltamcp.auth.authenticator import OpenAccess
+
+            return OpenAccess()
+        case "presence":
+            from deltamcp.auth.authenticator import PresenceOnly
+
+            return PresenceOnly()
+        case _ if kind == "tokens":
+            from deltamcp.auth.static_tokens import StaticTokens
+
+            return StaticTokens(rest or None)
+        case _:
+            raise ConfigurationError(f"--auth takes {_AUTH_FORMS}, not {how!r}.")
+
+
+def _verifying(options: AuthOptions, issuer: str) -> "Authenticator":
+    """Makes what verifies JSON Web Tokens."""
+    from deltamcp.auth.jwt_verifier import ALGORITHMS
+    from deltamcp.auth.resource_server import ResourceServer
+
+    if options.issuer is not None or options.only_for_this_resource:
+        raise ConfigurationError("--issuer and --only-for-this-resource belong to --auth introspect:URL.")
+    return ResourceServer(
+        _resource(options),
+        issuer,
+        jwks_url=options.jwks_url,
+        algorithms=options.algorithms or ALGORITHMS,
+        audience=options.audiences,
+        scopes=options.scopes,
+        step_up=options.step_up,
+    )
+
+
+def _introspecting(options: AuthOptions, url: str) -> "Authenticator":
+    """Makes what asks the authorization server about each token."""
+    from deltamcp.auth.introspection import Introspection
+    from deltamcp.auth.resource_server import ResourceServer
+
+    client_id, client_secret = os.environ.get(_CLIENT_ID), os.environ.get(_CLIENT_SECRET)
+    if not client_id or not client_secret:
+        raise ConfigurationError(f"--auth introspect:URL needs {_CLIENT_ID} and {_CLIENT_SECRET} in the environment.")
+    if options.issuer is None:
+        raise ConfigurationError("--auth introspect:URL needs --issuer URL, where clients get their tokens.")
+    if options.jwks_url is not None or options.algorithms:
+        raise ConfigurationError("--jwks-url and --algorithm belong to --auth https://ISSUER.")
+    return ResourceServer(
+        _resource(options),
+        options.issuer,
+        introspection=Introspection(
+            url=url,
+            client_id=client_id,
+            client_secret=client_secret,
+            only_for_this_resource=options.only_for_this_resource,
+        ),
+        audience=options.audiences,
+        scopes=options.scopes,
+        step_up=options.step_up,
+    )
+
+
+def _resource(options: AuthOptions) -> str:
+    if options.resource is None:
+        raise ConfigurationError(
+            "This --auth needs --resource URL, the public address of the endpoint, such as https://tools.example/mcp."
+        )
+    return options.resource

@@ -17,10 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp.calls.rate_limits import RateLimits
-from deltamcp.cli.serving import auth_options, monitoring_options, network_options
-from deltamcp.cli.serving.auth_options import AuthOptions
+from deltamcp.cli.serving import monitoring_options, network_options
 from deltamcp.cli.serving.monitoring_options import LogOptions, MetricsOptions
-from deltamcp.cli.serving.network_options import parse_address
+from deltamcp.cli.serving.network_options import AuthOptions, parse_address
 from deltamcp.cli.serving.processes import (
     CHANGED_EXIT_CODE,
     POLL_SECONDS,
@@ -98,14 +97,14 @@ def add_serving_options(verb: argparse.ArgumentParser) -> None:
     )
     network_options.add_grpc_option(verb)
     network_options.add_http_options(verb)
-    auth_options.add_options(verb)
+    network_options.add_auth_options(verb)
     monitoring_options.add_metrics_options(verb)
     monitoring_options.add_tracing_option(verb)
     verb.add_argument(
         "--reload", action="store_true", help="with --http: restart when the file, or a module in its folder, changes"
     )
     add_store_option(verb, "the store to use instead of the server's own: sqlite:///path, redis://")
-    network_options.add_options(verb)
+    network_options.add_state_key_option(verb)
     verb.add_argument(
         "--no-worker", action="store_true", help="run no promises here: `delta-mcp worker` does, with the same --store"
     )
@@ -190,7 +189,7 @@ def serve(args: argparse.Namespace, source: ServerSource) -> None:
         store=args.store,
         state_key_file=args.state_key_file,
         has_worker=not args.no_worker,
-        auth=auth_options.read_options(args, *hosts),
+        auth=network_options.read_auth_options(args, *hosts),
         rate_limits=network_options.read_rate_limits(args),
         log=monitoring_options.read_options(args),
         debug=args.debug,
@@ -231,7 +230,7 @@ def _serve_stdio(command: ServeCommand) -> None:
 def _serve_grpc(command: ServeCommand, address: tuple[str, int]) -> None:
     server = _load_configured(command)
     _dedicate_process(command, server)
-    auth = auth_options.make_authenticator(command.auth)
+    auth = network_options.make_authenticator(command.auth)
     _make_grpc_server(command, address, server, auth, None).run()
 
 
@@ -409,7 +408,7 @@ def _make_http_server(
     from deltamcp.transports.http.server import make_server
 
     metrics = command.metrics.make(metrics_folder)
-    auth = auth_options.make_authenticator(command.auth)
+    auth = network_options.make_authenticator(command.auth)
     options: HttpServerOptions = {**command.http, "auth": auth, "metrics": metrics}
     http_server = make_server(_dedicate_process(command, server), command.host, command.port, command.path, **options)
     http_server.announce = lambda address: monitoring_options.tell(f"{address} (Ctrl-C stops)", command.log)

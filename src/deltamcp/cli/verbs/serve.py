@@ -146,7 +146,7 @@ def _send_signal(process: "subprocess.Popen[bytes]", name: str) -> None:
 def set_up_worker(verb: argparse.ArgumentParser) -> None:
     add_target_options(verb)
     add_store_option(verb, "the Redis server whose promises to run, instead of the server's own: redis://")
-    network_options.add_options(verb)
+    network_options.add_state_key_option(verb)
     verb.add_argument(
         "--concurrency",
         type=int,
