@@ -147,7 +147,7 @@ class FunctionOperation(Operation):
 
     @functools.cached_property
     def _fail_fast_validator(self) -> "pydantic_core.SchemaValidator":
-        from deltamcp.catalog.schema.fail_fast_validator import fail_fast_validator
+        from deltamcp.catalog.items.signature import fail_fast_validator
 
         assert self._output_type is not None and not isinstance(self._output_type, dict)
         return fail_fast_validator(self._output_type.core_schema)
