@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import to_builtins
 
+from deltamcp.catalog.arguments import DeclaredArguments, InvalidArgumentsError
 from deltamcp.catalog.items.function import (
     FunctionShape,
     check_options,
@@ -17,8 +18,7 @@ from deltamcp.catalog.items.function import (
     tagged_meta,
 )
 from deltamcp.catalog.items.operation import TASK_SUPPORT, Operation, ToolOptions
-from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError
-from deltamcp.catalog.schema.json_schema import ForeignSchema, describes_object, wrapper_schema
+from deltamcp.catalog.json_schema import ForeignSchema, describes_object, wrapper_schema
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
 from deltamcp.results.policy import QUERY_SCHEMAS, ResultPolicy

@@ -2,9 +2,9 @@
 
 Pydantic creates the schemas, one parameter at a time, and they are cached by annotation, so that a catalog of 10,000
 functions costs what its distinct annotations cost (pydantic's own way, a model for each function, takes 0.7 ms each).
-The model that validates arguments is created at the first call. It stops at the first fault of a list, so that no caller
-decides how many are described. What a docstring says of each parameter, in the styles of Google, NumPy and Sphinx, is
-its description.
+The model that validates arguments is created at the first call, and stops at the first fault of a list, so that no
+caller decides how many are described. What a docstring says of each parameter, in the styles of Google, NumPy and
+Sphinx, is its description.
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 from typing_extensions import is_typeddict
 
+from deltamcp.catalog.arguments import ArgumentProblem, InvalidArgumentsError, problem_at
 from deltamcp.catalog.items.function import MISSING, FunctionShape, docstring, inspect_function
-from deltamcp.catalog.schema.arguments import ArgumentProblem, InvalidArgumentsError, problem_at
 from deltamcp.catalog.text import tool_text
 from deltamcp.catalog.text.clean_text import MAX_PROBLEMS, MESSAGE_CHARS, cut, path_text, value_excerpt
 from deltamcp.errors import ConfigurationError
