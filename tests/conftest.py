@@ -15,6 +15,7 @@ from deltamcp import DeltaServer
 from deltamcp.cli.serving.server_target import load
 from tests.support.era_client import ERAS
 from tests.support.fork_server import fork_server
+from tests.support.open_streams import close_with_streams
 from tests.support.paths import FORKED_PROGRAM, ROOT
 from tests.support.processes import served_command
 from tests.support.properties import is_deep, load_profile, off_diagonal, only_deep
@@ -81,6 +82,14 @@ def trusted_roots() -> Iterator[None]:
     """HTTP clients of tests read what the system trusts once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("httpcore2.default_ssl_context", shared_context)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def closed_streams() -> Iterator[None]:
+    """No test fails for streams that one before it has left open."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("asyncio.SelectorEventLoop.close", close_with_streams)
         yield
 
 

@@ -414,7 +414,7 @@ async def test_a_stopped_call_is_answered_at_once_and_its_dependencies_are_close
     gate = threading.Event()
     server = DeltaServer("x", limits=Limits(threads=1))
 
-    @server.tool(timeout=0.3)
+    @server.tool(timeout=1.0)
     def find(ctx: Context, db: Annotated[str, Depends(recorder.generated)]) -> str:
         gate.wait(HANG_SECONDS)
         recorder.events.append(f"cancelled: {ctx.cancelled}")

@@ -601,7 +601,7 @@ async def test_ml_43_killing_the_process_that_gave_the_token_does_not_lose_the_p
         one.goes_on.set()
         client = PromiseClient(one.server, ANONYMOUS)
         outcome: Any = None
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(HANG_SECONDS):
             while outcome is None or isinstance(outcome, Promise):
                 outcome = await client.ask(RedeemPromise(token, 30))
         assert text_of(outcome) == "run 2"

@@ -11,7 +11,6 @@ import http.client
 import json
 import re
 import socket
-import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,7 +30,7 @@ from tests.support.fake_http import Fake, serve_fake
 from tests.support.grpc_peer import tool_request
 from tests.support.hostile_server import FORGED, HOSTILE_TEXTS, NASTY, NASTY_NAMES, command, serve_over_http
 from tests.support.login_issuer import LoginIssuer, as_json, serve_login_issuer
-from tests.support.paths import FORKED_PROGRAM
+from tests.support.paths import FORKED_PROGRAM, FORKED_PYTHON
 from tests.support.processes import served_command
 
 SURROGATE = f"\ud800{FORGED}"
@@ -318,7 +317,7 @@ ISSUERS: dict[str, Callable[[LoginIssuer], None]] = {
 async def test_no_authorization_server_steers_the_terminal_or_forges_a_line(place, tmp_path):
     browser = tmp_path / "browser.py"
     browser.write_text("import sys, urllib.request as web; web.urlopen(sys.argv[1], timeout=60).read()")
-    variables = {**own_variables(tmp_path), "BROWSER": f"{sys.executable} {browser} %s"}
+    variables = {**own_variables(tmp_path), "BROWSER": f"{FORKED_PYTHON} {browser} %s"}
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, scope="read")
         ISSUERS[place](issuer)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import stat
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from tests.support.command_line import PipedRun, TerminalRun, assert_one_sentenc
 from tests.support.fake_http import Fake, serve_fake
 from tests.support.http_server import serve_http
 from tests.support.login_issuer import serve_login_issuer
+from tests.support.paths import FORKED_PYTHON
 
 BROWSER = """
 import sys, urllib.request
@@ -30,7 +30,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "HOME": str(tmp_path),
         "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
-        "BROWSER": f"{sys.executable} {browser} %s",
+        "BROWSER": f"{FORKED_PYTHON} {browser} %s",
         "DELTA_MCP_TOKEN": "",
     }
 

@@ -28,6 +28,7 @@ from deltamcp.results.encode import decode
 from deltamcp.values import Caller
 from tests.support.change_reader import HANDLE, UNCHANGED, change_reader, http_change_readers, read_by_handle
 from tests.support.changing_server import DELTAS, STATES, ChangingValue, changing_server, shop_items, with_value_at
+from tests.support.conditions import HANG_SECONDS
 from tests.support.engine_calls import call_as
 from tests.support.equality import is_same
 from tests.support.era_client import ERAS, RESULT_KEY, era_client, result_meta, texts
@@ -390,7 +391,7 @@ async def test_a_result_that_was_cancelled_is_no_base(threaded, era):
         value = current()
         if waits[0]:
             started.set()
-            going.wait(5)
+            going.wait(HANG_SECONDS)
         return value
 
     async def on_loop() -> Any:
@@ -411,7 +412,7 @@ async def test_a_result_that_was_cancelled_is_no_base(threaded, era):
             params={"name": "get", "arguments": {}, **({"_meta": META} if era == "modern" else {})},
         )
         if threaded:
-            await asyncio.to_thread(started.wait, 5)
+            await asyncio.to_thread(started.wait, HANG_SECONDS)
         else:
             await entered.wait()
         reader.peer.raw.send(method="notifications/cancelled", params={"requestId": "c"})

@@ -34,7 +34,7 @@ from deltamcp.transports.http.server import make_server
 from deltamcp.transports.metrics import Metrics
 from deltamcp.upstreams.login_upstream import SealedLogins
 from deltamcp.values import ANONYMOUS, LOCAL, Principal
-from tests.support.conditions import wait_until
+from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.era_client import ERAS
 from tests.support.fake_http import Fake, serve_fake
 from tests.support.http_server import serve_uvicorn
@@ -342,7 +342,7 @@ async def describes(client: DeltaClient, name: str, text: str) -> bool:
 
 
 async def until(check: Callable[[], Any]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while not await check():  # noqa: ASYNC110 - another task of the gateway does it
             await asyncio.sleep(0.02)
 

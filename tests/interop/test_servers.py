@@ -24,6 +24,8 @@ from tests.support.fork_server import Start, run_forked
 
 pytestmark = pytest.mark.interop
 
+LIKE_SDK = ("time", "git", "sqlite")
+"""Servers that write definitions by the SDK that `sdk-1x` has, and take half a second to start."""
 EXIT_CODES = {"answers": 0, "fails": 1, "refuses": 1}
 
 
@@ -88,6 +90,11 @@ def test_list_has_every_tool(subject: Subject) -> None:
     assert (said["server"]["name"], said["server"]["version"]) == (subject.info["name"], subject.info["version"])
 
 
+@pytest.mark.parametrize(
+    "subject",
+    [pytest.param(name, marks=pytest.mark.deep) if name in LIKE_SDK else name for name in NAMES],
+    indirect=True,
+)
 def test_describe_gives_a_definition_as_the_server_gave_it(subject: Subject) -> None:
     ran = _delta_mcp("describe", subject, subject.call.tool)
     assert ran.returncode == 0, ran.stderr

@@ -18,11 +18,14 @@ NUMBER = struct.Struct("q")
 
 
 def interpreter_variables(environment: dict[str, str]) -> dict[str, str]:
-    """Returns the variables that an interpreter reads when it starts, but for the folders of modules."""
+    """Returns the variables that an interpreter reads when it starts, but for the folders of modules.
+
+    The library `keyring` reads its own when it is imported, as a forked process does when it needs it.
+    """
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(("PYTHON", "LC_", "LANG")) and name != "PYTHONPATH"
+        if name.startswith(("PYTHON", "LC_", "LANG")) and name not in ("PYTHONPATH", "PYTHON_KEYRING_BACKEND")
     }
 
 

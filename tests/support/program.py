@@ -67,7 +67,7 @@ def running_program(
 
 def marked_processes(mark: str) -> list[int]:
     """The processes that still run and have inherited the mark; asks again while some may be about to end."""
-    until = time.monotonic() + HANG_SECONDS / 10
+    until = time.monotonic() + HANG_SECONDS
     while True:
         found = []
         for place in Path("/proc").glob("[0-9]*"):

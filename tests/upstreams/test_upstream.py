@@ -18,7 +18,7 @@ from deltamcp.upstreams.client import Phase, UpstreamSettings
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.values import JSON, Kind, Principal
 from tests.support import fake_stdio
-from tests.support.conditions import advance_clock, wait_until
+from tests.support.conditions import HANG_SECONDS, advance_clock, wait_until
 from tests.support.forwarded_call import call, context_of
 
 
@@ -288,6 +288,10 @@ async def test_more_calls_than_may_wait_are_refused(log):
 
 async def test_a_turn_that_does_not_come_in_time_is_told(log):
     async with fake(log, UpstreamSettings(concurrency=1, timeout=0.5)) as upstream:
+        async with asyncio.timeout(HANG_SECONDS):
+            while upstream.state.phase is not Phase.READY:
+                with contextlib.suppress(UpstreamError):
+                    await call(upstream, "echo")
         calls = await asyncio.gather(call(upstream, "hang"), call(upstream, "echo"), return_exceptions=True)
         assert [str(error).partition("operation ")[2] for error in calls] == [
             "took longer than 0.5 s; check whether the call took effect before you try again.",
