@@ -1,6 +1,6 @@
 """What a subscription keeps of the request that opened it."""
 
-from deltamcp.transports.subscription import Subscription
+from deltamcp.transports.sessions.session import Subscription
 from deltamcp.values import LOCAL, Filter, Request
 
 

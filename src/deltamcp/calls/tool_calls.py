@@ -16,8 +16,8 @@ from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.rate_limits import Rates, original_rate_limit_result, rate_limit_result
 from deltamcp.calls.request_context import CONSENT_PREFIX, Answers, RequestContext, RequestState
 from deltamcp.calls.user_questions import Consent, Consents, ModelQuestions, can_model_ask, may_ask_through_model
+from deltamcp.catalog.arguments import InvalidArgumentsError, problem_details, undeclared_note
 from deltamcp.catalog.items.operation import Operation
-from deltamcp.catalog.schema.arguments import InvalidArgumentsError, problem_details, undeclared_note
 from deltamcp.catalog.text import tool_text
 from deltamcp.catalog.text.clean_text import cut, value_excerpt
 from deltamcp.context import InputPending, MissingCapabilityError
@@ -119,7 +119,8 @@ class PreparedCall(Struct):
     """Identifies the request, to bind its sealed state to it."""
     request: RequestContext
     delivery: Delivery
-    deadline: Deadline
+    seconds: float
+    """How long the function may take."""
     note: str = ""
     """What the model is to know of its arguments and pages, below the reply."""
     meta: dict[str, JSON] = {}
@@ -185,19 +186,21 @@ class ToolCalls:
             if not isinstance(call, PreparedCall):
                 outcome = call
                 return outcome
+            deadline: Deadline | None = None
             try:
                 delivered, account = call.delivery_request, request.terms.caller.account
                 is_computed = delivered.policy is not None or request.terms.result_shape is ResultShape.DELTA_MCP
                 if is_computed and self._held.must_wait(account):
                     await self._held.take_turn(account, returned=False)
+                deadline = Deadline(call.seconds)
                 if operation.is_direct and not self._runner.has_middleware and operation.origin is None:
-                    value = await run_with_hook(operation.function(**call.arguments), call.deadline)
+                    value = await run_with_hook(operation.function(**call.arguments), deadline)
                 else:
-                    value = await self._run(call)
+                    value = await self._run(call, deadline)
                 call.delivery_request.pages = 1 if override is None else override.pages
                 service_result = read_service_result(value)
                 if service_result is not None and not (isinstance(value, RawResult) and delivered.policy is None):
-                    value = await self._read_pages(service_result, call, override is not None)
+                    value = await self._read_pages(service_result, call, deadline, override is not None)
                 for observation in observations:
                     observation.call.value = value
                 if is_computed and self._held.must_wait(account):
@@ -218,7 +221,7 @@ class ToolCalls:
                     result = replace(result, meta={**(result.meta or {}), SESSION_CONTEXT_KEY: sealed})
                 outcome = Answer(result)
             except BaseException as error:
-                outcome = self._map_error(error, call)
+                outcome = self._map_error(error, call, deadline)
                 if isinstance(outcome, InputRequired) and request.terms.asks_through_model:
                     outcome = await self._ask_through_model(outcome, operation, ask, request, override is not None)
             return outcome
@@ -350,14 +353,14 @@ class ToolCalls:
             if found is not None:
                 return Answer(found)
         seconds = self._runner.seconds if promise is None else promise.seconds
-        deadline = Deadline(operation.timeout or seconds)
+        seconds = operation.timeout or seconds
         return PreparedCall(
-            delivery_request, ask.name, arguments, answers, whole_arguments, key, request, delivery, deadline, note
+            delivery_request, ask.name, arguments, answers, whole_arguments, key, request, delivery, seconds, note
         )
 
     # Run
 
-    def _run(self, call: PreparedCall) -> Awaitable[Any]:
+    def _run(self, call: PreparedCall, deadline: Deadline) -> Awaitable[Any]:
         """Runs a function that needs more than its arguments."""
         operation = call.delivery_request.operation
         return self._runner.run_call(
@@ -366,11 +369,11 @@ class ToolCalls:
             call.arguments,
             call.request,
             call.answers.by_key,
-            call.deadline,
+            deadline,
             Consent(self._consents, call.answers) if operation.consent_policy == "confirm" else None,
         )
 
-    async def _read_pages(self, first: ServiceResult, call: PreparedCall, may_follow: bool) -> Any:
+    async def _read_pages(self, first: ServiceResult, call: PreparedCall, deadline: Deadline, may_follow: bool) -> Any:
         """Returns the value of as many pages as the caller asked for, and adds to the call what is to be said of them.
 
         Each page is called as the first was: within the same deadline, through middleware and rate limits.
@@ -389,8 +392,8 @@ class ToolCalls:
                 raise ToolError(str(error)) from None
             following = replace(call, arguments=bound, delivery_request=replace(delivered, arguments=arguments))
             if operation.is_direct and not self._runner.has_middleware and operation.origin is None:
-                return await run_with_hook(operation.function(**bound), call.deadline)
-            return await self._run(following)
+                return await run_with_hook(operation.function(**bound), deadline)
+            return await self._run(following, deadline)
 
         follows = may_follow and operation.is_read_only and operation.consent_policy == "allow"
         read = await read_pages(first, delivered.arguments, delivered.pages, follows, call_again)
@@ -404,7 +407,7 @@ class ToolCalls:
 
     # Map errors
 
-    def _map_error(self, error: BaseException, call: PreparedCall) -> Outcome:
+    def _map_error(self, error: BaseException, call: PreparedCall, deadline: Deadline | None) -> Outcome:
         """Returns the outcome of a call that raised an error or was stopped; re-raises if the request was cancelled."""
         match error:
             case MissingCapabilityError() if call.delivery_request.terms.era is Era.MODERN:
@@ -412,7 +415,7 @@ class ToolCalls:
             case InputPending():
                 return self._state.ask(error, call.delivery_request.terms.caller, call.key, call.answers)
             case asyncio.CancelledError():
-                if call.deadline.expired and call.deadline.undo_cancel():
+                if deadline is not None and deadline.expired and deadline.undo_cancel():
                     sentence = f"{call.name} was stopped: it took too long."
                     return Answer(server_error(sentence, ToolErrorCode.TIMEOUT, retryable=True))
                 if is_cancelled():

@@ -116,7 +116,7 @@ def make_member(name: str, value: JSON, text: str, path: Sequence[str]) -> str:
     else:
         indent = unit * (len(path) + 1)
     lines = json.dumps(value, ensure_ascii=False, indent=unit).split("\n")
-    return written + f"{_line_end(text)}{indent}".join(lines)
+    return written + f"{line_end(text)}{indent}".join(lines)
 
 
 def edit_members(
@@ -167,10 +167,10 @@ def _removal(text: str, member: Member) -> list[_Cut]:
         cuts.append(_Cut(member.comma, member.comma + 1))
         end = member.end
     after = _skip(_SPACES, text, end)
-    line_end = _LINE_END.match(text, after)
-    if starts_line and line_end:
-        return [*cuts, _Cut(start, line_end.end())]
-    return [*cuts, _Cut(member.start, end if line_end else after)]
+    found = _LINE_END.match(text, after)
+    if starts_line and found:
+        return [*cuts, _Cut(start, found.end())]
+    return [*cuts, _Cut(member.start, end if found else after)]
 
 
 def _addition(
@@ -182,13 +182,13 @@ def _addition(
     closing = ""
     if place.members:
         anchor = place.members[-1].start
-        separator = _line_end(text) + _line_indent(text, anchor) if closes_line else _separator(text, anchor)
+        separator = line_end(text) + _line_indent(text, anchor) if closes_line else _separator(text, anchor)
     elif place.start and not _LINE_END.search(text):
         separator = ""  # a text of one line stays one
     else:
         outer = _line_indent(text, place.start)
-        separator = _line_end(text) + outer + _indent_unit(text)
-        closing = "" if closes_line else _line_end(text) + outer
+        separator = line_end(text) + outer + _indent_unit(text)
+        closing = "" if closes_line else line_end(text) + outer
     written = separator + ("," + separator).join(added) + ("," if has_last_comma else "") + closing
     needs_comma = bool(kept) and kept[-1].comma is None
     return [*([_Cut(kept[-1].end, kept[-1].end, ",")] if needs_comma else []), _Cut(before, before, written)]
@@ -203,7 +203,7 @@ def _add_object(text: str, path: Sequence[str], added: Sequence[str]) -> str:
     if outer is None:
         if text.strip("\ufeff \t\r\n"):
             raise ConfigurationError("it is not an object")
-        text += "{}" + _line_end(text)
+        text += "{}" + line_end(text)
         return _add_object(text, path, added)
     if path[depth] in (member.name for member in outer.members):
         raise ConfigurationError(f"its {path[depth]} is not an object")
@@ -281,10 +281,11 @@ def _line_indent(text: str, at: int) -> str:
 
 def _separator(text: str, member_start: int) -> str:
     """Returns what stands before a member that follows another: the indentation on a line of its own, or a blank."""
-    return _line_end(text) + _line_indent(text, member_start) if _starts_line(text, member_start) else " "
+    return line_end(text) + _line_indent(text, member_start) if _starts_line(text, member_start) else " "
 
 
-def _line_end(text: str) -> str:
+def line_end(text: str) -> str:
+    """Returns how lines of a text end."""
     first = _LINE_END.search(text)
     return first[0] if first else "\n"
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from deltamcp.errors import ConfigurationError
+from deltamcp.hosts.jsonc_edit import line_end
 from deltamcp.values import JSON
 
 _TOKEN = re.compile(
@@ -42,9 +43,9 @@ def parse(text: str) -> JSON:
 
 def member_texts(text: str, path: Sequence[str]) -> dict[str, str]:
     """Returns the texts of the tables below the table at the path that are written with a header, by name."""
-    line_end = _line_end(text)
+    newline = line_end(text)
     return {
-        name: (line_end * 2).join(text[section.start : section.end] for section in spans)
+        name: (newline * 2).join(text[section.start : section.end] for section in spans)
         for name, spans in _find_members(text, path).items()
     }
 
@@ -67,28 +68,28 @@ def make_member(name: str, value: dict[str, Any], text: str, path: Sequence[str]
         else:
             body[key] = item
     header = ".".join(tomlkit.key(part).as_string() for part in (*path, name))
-    return f"[{header}]\n{body.as_string().rstrip()}".replace("\n", _line_end(text))
+    return f"[{header}]\n{body.as_string().rstrip()}".replace("\n", line_end(text))
 
 
 def edit_members(
     text: str, path: Sequence[str], replaced: Mapping[str, Sequence[str]], added: Sequence[str] = ()
 ) -> str:
     """Returns the text with some tables below the table at the path replaced, and others added at its end."""
-    line_end = _line_end(text)
+    newline = line_end(text)
     members = _find_members(text, path)
     cuts: list[tuple[int, int, str]] = []
     for name, texts in replaced.items():
         removed = members.get(name, [])
         if removed and texts:
             first, *removed = removed
-            cuts.append((first.start, first.end, (line_end * 2).join(texts)))
+            cuts.append((first.start, first.end, (newline * 2).join(texts)))
         cuts += [_removal(text, section) for section in removed]
     for start, end, new in sorted(cuts, reverse=True):
         text = text[:start] + new + text[end:]
     for new in added:
         if text.strip("\ufeff \t\r\n"):
-            text = text.rstrip() + line_end * 2
-        text += new + line_end
+            text = text.rstrip() + newline * 2
+        text += new + newline
     return text
 
 
@@ -139,8 +140,8 @@ def _find_sections(text: str) -> list[_Section]:
 
 def _statement_end(text: str, at: int) -> int:
     """Returns the end of the line that a statement ends in, with its comment and without its line end."""
-    line_end = _LINE_END.search(text, at)
-    return line_end.start() if line_end else len(text)
+    found = _LINE_END.search(text, at)
+    return found.start() if found else len(text)
 
 
 def _parse_header(header: str) -> tuple[str, ...]:
@@ -153,8 +154,3 @@ def _parse_header(header: str) -> tuple[str, ...]:
         ((name, node),) = node.items()
         names.append(name)
     return tuple(names)
-
-
-def _line_end(text: str) -> str:
-    first = _LINE_END.search(text)
-    return first[0] if first else "\n"

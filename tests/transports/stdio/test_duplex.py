@@ -7,8 +7,8 @@ from typing import Any
 from deltamcp import DeltaServer, Limits
 from deltamcp.runtime.quota import HttpQuotas
 from deltamcp.transports.http import exchange
+from deltamcp.transports.sessions.session import Subscription
 from deltamcp.transports.stdio.duplex import Duplex
-from deltamcp.transports.subscription import Subscription
 from deltamcp.values import ANONYMOUS_CALLER, LOCAL, Filter, Request
 from deltamcp.wire.codecs import JSON_CODEC
 from tests.support.conditions import HANG_SECONDS

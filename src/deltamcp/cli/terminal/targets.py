@@ -93,13 +93,10 @@ def set_up_verb(
 
 def _tell_what_waits(servers: Sequence[str]) -> None:
     """Tells the user which servers the gateway that was the target leaves out, as `make_client` noted them."""
-    if len(servers) == 1:
+    if servers:
+        them, named = ("it", f" {servers[0]}") if len(servers) == 1 else ("them", "")
         print_notice(
-            f"delta-mcp: the gateway leaves out {servers[0]} until you approve it: delta-mcp approve {servers[0]}"
-        )
-    elif servers:
-        print_notice(
-            f"delta-mcp: the gateway leaves out {', '.join(servers)} until you approve them: delta-mcp approve"
+            f"delta-mcp: the gateway leaves out {', '.join(servers)} until you approve {them}: delta-mcp approve{named}"
         )
 
 

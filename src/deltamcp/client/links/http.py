@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
-from deltamcp.catalog.schema.param_headers import HEADER_NAME
+from deltamcp.catalog.param_headers import HEADER_NAME
 from deltamcp.client.links.http1 import (
     BrokenExchangeError,
     HttpConnection,
@@ -469,10 +469,8 @@ class SseLink:
         self.codec = JSON_CODEC
         self.ended: bool = False
         self._label, self._url, self._limits = label, url, limits
-        self._stream_link = HttpLink(label, url, headers, tokens, limits)
-        self._make_post_link: Callable[[str], HttpLink] = lambda post_url: HttpLink(
-            label, post_url, headers, tokens, limits
-        )
+        self._make_link: Callable[[str], HttpLink] = lambda url: HttpLink(label, url, headers, tokens, limits)
+        self._stream_link = self._make_link(url)
         self._post_link: HttpLink | None = None
         self._read_task: asyncio.Task[None] | None = None
 
@@ -489,7 +487,7 @@ class SseLink:
             post_url = urljoin(self._url, post_url)
             if origin(post_url) != origin(self._url):
                 raise UnreachableError(f"{self._label} names an address to post to at another origin; that is refused.")
-            self._post_link = self._make_post_link(post_url)
+            self._post_link = self._make_link(post_url)
         except (ValueError, ConfigurationError):
             raise UnreachableError(f"{self._label} names an invalid address to post to.") from None
         await self._post_link.open(receiver)

@@ -90,10 +90,9 @@ class PageSession(Struct):
 class Logins:
     """The code that lets in the next browser, and the browsers that are in."""
 
-    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, tell: Callable[[str], None]) -> None:
         """`tell` gets every new code, to show it to the user and to nobody else; a code is used once."""
         self._tell = tell
-        self._clock = clock
         self._code = ""
         self._sessions: dict[bytes, PageSession] = {}
         """By digests of cookies, so that none can be read from memory, or found by timing."""
@@ -113,7 +112,7 @@ class Logins:
             return None
         self.make_code()
         cookie = secrets.token_urlsafe(_COOKIE_BYTES)
-        self._sessions[_digest(cookie)] = PageSession(secrets.token_urlsafe(24), self._clock())
+        self._sessions[_digest(cookie)] = PageSession(secrets.token_urlsafe(24), time.monotonic())
         if len(self._sessions) > _MAX_SESSIONS:
             del self._sessions[min(self._sessions, key=lambda key: self._sessions[key].used_at)]
         return cookie
@@ -124,10 +123,10 @@ class Logins:
         session = self._sessions.get(key)
         if session is None:
             return None
-        if self._clock() - session.used_at > _IDLE_SECONDS:
+        if time.monotonic() - session.used_at > _IDLE_SECONDS:
             del self._sessions[key]
             return None
-        session.used_at = self._clock()
+        session.used_at = time.monotonic()
         return session
 
 
@@ -234,7 +233,7 @@ class DashboardApp:
         session = self._logins.find(asgi.read_cookie(scope["headers"], self._cookie))
         if session is None:
             wants_token = self._check_token is not None
-            return _page(home_page.login_page("/login", "", wants_token), HTTPStatus.UNAUTHORIZED)
+            return _page(home_page.login_page(wants_token), HTTPStatus.UNAUTHORIZED)
         form = await _read_form(receive, _MAX_FORM_BYTES) if is_post else {}
         gateways = {gateway.id: gateway for gateway in await self._find_gateways()}
         if path == "/":
@@ -286,10 +285,10 @@ class DashboardApp:
     async def _log_in(self, scope: Scope, fields: Mapping[str, str]) -> Answered:
         code, token = fields.get("code", ""), fields.get("token", "")
         if scope["method"] == "HEAD" or not code:
-            return _page(home_page.login_page("/login", "", self._check_token is not None))
+            return _page(home_page.login_page(self._check_token is not None))
         if self._check_token is not None and not (token and self._logins.is_code(code)):
             if scope["method"] == "GET":
-                return _page(home_page.login_page("/login", code, wants_token=True))
+                return _page(home_page.login_page(wants_token=True, code=code))
             return _wrong_login(wants_token=True)
         if self._check_token is not None and not await self._check_token(token, scope):
             return _wrong_login(wants_token=True)
@@ -547,7 +546,7 @@ def _page(body: str, status: int = 200) -> Answered:
 
 def _wrong_login(wants_token: bool) -> Answered:
     fault = "That did not let you in. A code works once: the newest is the last one at the terminal."
-    return _page(home_page.login_page("/login", "", wants_token, fault), HTTPStatus.FORBIDDEN)
+    return _page(home_page.login_page(wants_token, fault), HTTPStatus.FORBIDDEN)
 
 
 def _redirect(path: str, *headers: tuple[bytes, bytes]) -> Answered:

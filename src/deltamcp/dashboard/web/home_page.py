@@ -43,12 +43,12 @@ def gateways_page(found: Sequence[tuple[str, Any]]) -> Html:
     return document("Gateways", element("h1", "Your gateways"), element("ul", *items, class_="cards"))
 
 
-def message_page(title: str, text: str, more: Child = None) -> Html:
+def message_page(title: str, text: str) -> Html:
     """Returns a page of one sentence."""
-    return document(title, element("h1", title), element("p", text), more)
+    return document(title, element("h1", title), element("p", text))
 
 
-def login_page(action: str, code: str, wants_token: bool, fault: str = "") -> Html:
+def login_page(wants_token: bool, fault: str = "", code: str = "") -> Html:
     """Returns the page for whoever is not logged in."""
     fields: list[Child] = [
         element("label", "Code", for_="code"),
@@ -69,7 +69,7 @@ def login_page(action: str, code: str, wants_token: bool, fault: str = "") -> Ht
             "A code was printed at the terminal in which the gateway, or delta-mcp dashboard, was started. It lets in "
             "one browser, and then another one is printed there.",
         ),
-        element("form", *fields, method="post", action=action, class_="login"),
+        element("form", *fields, method="post", action="/login", class_="login"),
     )
 
 

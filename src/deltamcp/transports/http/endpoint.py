@@ -39,10 +39,9 @@ from deltamcp.transports.sessions.directory import (
     SessionDirectory,
     is_primed,
 )
-from deltamcp.transports.sessions.session import cancelled_id
+from deltamcp.transports.sessions.session import FOLLOWED_BYTES, FollowedPromises, Subscription, cancelled_id
 from deltamcp.transports.sessions.shared_streams import watched_bytes
 from deltamcp.transports.sessions.streams import FollowedStream, StoredStream, SubscriptionStream
-from deltamcp.transports.subscription import FOLLOWED_BYTES, FollowedPromises, Subscription
 from deltamcp.values import (
     JSON,
     Failure,

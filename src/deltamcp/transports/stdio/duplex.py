@@ -21,8 +21,13 @@ from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import Fault, InputDeclinedError
 from deltamcp.limits import Limits
 from deltamcp.runtime.quota import SHUTTING_DOWN
-from deltamcp.transports.sessions.session import HandshakeSession, cancel_request, cancelled_id
-from deltamcp.transports.subscription import FollowedPromises, Subscription
+from deltamcp.transports.sessions.session import (
+    FollowedPromises,
+    HandshakeSession,
+    Subscription,
+    cancel_request,
+    cancelled_id,
+)
 from deltamcp.values import (
     JSON,
     LOCAL,
