@@ -23,7 +23,7 @@ from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation, ToolOptions
 from deltamcp.catalog.items.prompt import Completer, Prompt, PromptOptions
 from deltamcp.catalog.items.resource import Resource, ResourceOptions
-from deltamcp.catalog.schema.json_schema import normalize_draft
+from deltamcp.catalog.json_schema import normalize_draft
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.item_tools import item_tools

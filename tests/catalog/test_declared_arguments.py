@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp.catalog.schema.arguments import DeclaredArguments
+from deltamcp.catalog.arguments import DeclaredArguments
 
 LOCAL = {"$ref": "#/$defs/Item", "$defs": {"Item": {"properties": {"a": {}}, "allOf": [{"$ref": "#"}]}}}
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import TypedDict
 
-from deltamcp.catalog.schema.fail_fast_validator import fail_fast_validator
+from deltamcp.catalog.items.signature import fail_fast_validator
 
 
 class Strict(pydantic.BaseModel):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import ConfigurationError
-from deltamcp.catalog.schema import param_headers
+from deltamcp.catalog import param_headers
 from tests.support.call_count import count_calls
 
 

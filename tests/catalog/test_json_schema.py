@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp.catalog.schema.json_schema import ForeignSchema
+from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.work import WorkLimitError
 
 

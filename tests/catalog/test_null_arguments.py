@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from deltamcp import Context
+from deltamcp.catalog.arguments import InvalidArgumentsError
 from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation
-from deltamcp.catalog.schema.arguments import InvalidArgumentsError
-from deltamcp.catalog.schema.json_schema import ForeignSchema
+from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.client.lists import Definition
 from tests.support.properties import examples
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from deltamcp.catalog.schema.schema_work import SchemaWork, UnboundedSchemaError
+from deltamcp.catalog.json_schema import SchemaWork, UnboundedSchemaError
 from deltamcp.work import Work, WorkLimitError
 from tests.support.strategies import any_json, any_schema
 

@@ -14,10 +14,10 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from deltamcp import ConfigurationError, Context, DeltaServer
+from deltamcp.catalog.arguments import InvalidArgumentsError
 from deltamcp.catalog.items import function as functions
 from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.signature import Signature
-from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 
 
 class Colour(enum.Enum):

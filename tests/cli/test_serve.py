@@ -357,6 +357,7 @@ async def talk_in_secret(url: str) -> None:
         await web.get(f"{url}/s3cret-path?token=s3cret-query", headers=headers)
 
 
+@pytest.mark.diagonal("log_format", "workers")
 @pytest.mark.parametrize("log_format", ["text", "json"])
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_log_of_everything_has_no_secrets_of_callers(tmp_path, log_format, workers):

@@ -1,6 +1,7 @@
 """The tests that the threat model names exist."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def test_every_row_of_the_threat_model_names_tests_that_exist():
     assert missing == []
 
 
+@functools.cache
 def functions(path: Path) -> set[str]:
     """The names of a file's functions; none if there is no such file."""
     tree = ast.parse(path.read_text() if path.exists() else "")

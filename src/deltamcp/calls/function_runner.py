@@ -25,11 +25,11 @@ from deltamcp.calls.middleware import (
     run_steps,
 )
 from deltamcp.calls.request_context import RequestContext, RequestState
+from deltamcp.catalog.arguments import InvalidArgumentsError
 from deltamcp.catalog.items.function import Dependency, FunctionShape, source_line
 from deltamcp.catalog.items.operation import Operation
 from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.resource import Resource
-from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 from deltamcp.context import Channel, Context, InputPending, MissingCapabilityError, OwnServer, RequestProgress
 from deltamcp.errors import Fault, InputDeclinedError, RemoteError, ToolError
 from deltamcp.limits import Limits

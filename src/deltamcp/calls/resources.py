@@ -11,9 +11,9 @@ from deltamcp.calls.lists import Capabilities, Lists
 from deltamcp.calls.middleware import Origin, mount_chain
 from deltamcp.calls.request_context import RequestContext, accept_since
 from deltamcp.catalog import discovery
+from deltamcp.catalog.arguments import InvalidArgumentsError
 from deltamcp.catalog.items.prompt import Prompt
 from deltamcp.catalog.items.resource import Resource
-from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 from deltamcp.catalog.view import did_you_mean
 from deltamcp.context import ConversationState, StateStore, conversation_digest
 from deltamcp.delivery.change_delivery import ChangeDelivery

@@ -16,8 +16,8 @@ from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.rate_limits import Rates, original_rate_limit_result, rate_limit_result
 from deltamcp.calls.request_context import CONSENT_PREFIX, Answers, RequestContext, RequestState
 from deltamcp.calls.user_questions import Consent, Consents, ModelQuestions, can_model_ask, may_ask_through_model
+from deltamcp.catalog.arguments import InvalidArgumentsError, problem_details, undeclared_note
 from deltamcp.catalog.items.operation import Operation
-from deltamcp.catalog.schema.arguments import InvalidArgumentsError, problem_details, undeclared_note
 from deltamcp.catalog.text import tool_text
 from deltamcp.catalog.text.clean_text import cut, value_excerpt
 from deltamcp.context import InputPending, MissingCapabilityError

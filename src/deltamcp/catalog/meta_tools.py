@@ -8,10 +8,10 @@ import enum
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from deltamcp.catalog.arguments import InvalidArgumentsError
 from deltamcp.catalog.directory import Directory
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.items.operation import Operation
-from deltamcp.catalog.schema.arguments import InvalidArgumentsError
 from deltamcp.catalog.text import tool_text
 from deltamcp.errors import UsageError
 from deltamcp.results.pages import MAX_PAGES

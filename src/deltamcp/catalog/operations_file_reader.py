@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from deltamcp.catalog.items.operation import is_id_segment, normalize_id
+from deltamcp.catalog.json_schema import normalize_draft
 from deltamcp.catalog.operations_file import (
     CATEGORY_KEYS,
     FILE_KEYS,
@@ -43,7 +44,6 @@ from deltamcp.catalog.operations_file import (
     ServiceEntry,
     UpstreamEntry,
 )
-from deltamcp.catalog.schema.json_schema import normalize_draft
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.document import pointer as json_pointer
 from deltamcp.results.policy import ResultPolicy

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 from msgspec import UNSET, UnsetType
 from typing_extensions import deprecated
 
-from deltamcp.catalog.schema.param_headers import ParameterHeader
+from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks, RequestSender
 from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from deltamcp.catalog.schema.param_headers import ParameterHeader
+from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks, RequestSender
 from deltamcp.client.dialect import UNNEGOTIATED, ClientDialect
 from deltamcp.client.links.link import ClientLink, UnaddressedError, peer_error

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from deltamcp.catalog.schema.param_headers import ParameterHeader
+from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks, RequestSender
 from deltamcp.client.connection import ClientConnection, OnNotification, OnProgress
 from deltamcp.client.links.link import ClientLink, RefusedForNowError, UserNeededError

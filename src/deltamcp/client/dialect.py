@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from deltamcp.catalog.schema import param_headers as mirrored
-from deltamcp.catalog.schema.param_headers import ParameterHeader
+from deltamcp.catalog import param_headers as mirrored
+from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.dialects import modern, progressive_disclosure, tasks, versions
 from deltamcp.errors import FAULTS, ClientError, Fault, ResourceNeededError, ResponseTypeError
 from deltamcp.values import JSON, Era

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
+from deltamcp.catalog import param_headers
+from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.meta_tools import MetaTool
-from deltamcp.catalog.schema import param_headers
-from deltamcp.catalog.schema.json_schema import ForeignSchema
-from deltamcp.catalog.schema.param_headers import ParameterHeader
+from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.catalog.text import prose
 from deltamcp.client.connector import Connector
 from deltamcp.client.links.link import TotalSize, size_of

@@ -5,8 +5,8 @@ from typing import Any, assert_never
 
 from msgspec import Raw
 
+from deltamcp.catalog import param_headers as mirrored
 from deltamcp.catalog.items.operation import Operation
-from deltamcp.catalog.schema import param_headers as mirrored
 from deltamcp.dialects import methods, progressive_disclosure, result_bodies, tasks, versions
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.methods import in_named_conversation

@@ -254,7 +254,7 @@ def read_form(schema: Any, content: JSON) -> Any:
         return content
     import pydantic
 
-    from deltamcp.catalog.schema.fail_fast_validator import fail_fast_validator
+    from deltamcp.catalog.items.signature import fail_fast_validator
 
     adapter = _adapter(schema)
     has_fields = "properties" in adapter.json_schema()

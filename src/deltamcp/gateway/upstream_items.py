@@ -10,7 +10,7 @@ from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.catalog import Mount
 from deltamcp.catalog.items.operation import ToolOptions
 from deltamcp.catalog.items.remote_items import RemoteOperation, RemotePrompt, RemoteResource
-from deltamcp.catalog.schema.param_headers import declared_headers
+from deltamcp.catalog.param_headers import declared_headers
 from deltamcp.catalog.text import prose
 from deltamcp.catalog.text.clean_text import clean
 from deltamcp.context import Context

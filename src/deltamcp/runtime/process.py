@@ -110,7 +110,6 @@ def keep_grpc_off_stderr() -> None:
 
 _FIRST_USED = (
     "cryptography.hazmat.primitives.ciphers.aead",
-    "deltamcp.catalog.schema.fail_fast_validator",
     "deltamcp.catalog.search.index",
     "deltamcp.deltas.delta",
     "deltamcp.gcf",
@@ -119,6 +118,7 @@ _FIRST_USED = (
     "deltamcp.results.symbol_graphs",
     "jsonpatch",
     "jsonschema_rs",
+    "pydantic_core",
     "rapidfuzz.fuzz",
     "rapidfuzz.process",
 )

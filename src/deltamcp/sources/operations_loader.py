@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from deltamcp.catalog.arguments import DeclaredArguments
 from deltamcp.catalog.items.function import registration
 from deltamcp.catalog.items.function_operation import FunctionOperation
 from deltamcp.catalog.items.operation import Operation, ToolOptions
@@ -24,7 +25,6 @@ from deltamcp.catalog.operations_file import (
     PythonHandler,
 )
 from deltamcp.catalog.operations_file_reader import read_with_faults
-from deltamcp.catalog.schema.arguments import DeclaredArguments
 from deltamcp.catalog.text.clean_text import clean
 from deltamcp.client.links.process import ProcessGuard
 from deltamcp.context import Context

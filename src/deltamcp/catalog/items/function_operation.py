@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import to_builtins
 
+from deltamcp.catalog.arguments import DeclaredArguments, InvalidArgumentsError
 from deltamcp.catalog.items.function import (
     FunctionShape,
     check_options,
@@ -17,8 +18,7 @@ from deltamcp.catalog.items.function import (
     tagged_meta,
 )
 from deltamcp.catalog.items.operation import TASK_SUPPORT, Operation, ToolOptions
-from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError
-from deltamcp.catalog.schema.json_schema import ForeignSchema, describes_object, wrapper_schema
+from deltamcp.catalog.json_schema import ForeignSchema, describes_object, wrapper_schema
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
 from deltamcp.results.policy import QUERY_SCHEMAS, ResultPolicy
@@ -147,7 +147,7 @@ class FunctionOperation(Operation):
 
     @functools.cached_property
     def _fail_fast_validator(self) -> "pydantic_core.SchemaValidator":
-        from deltamcp.catalog.schema.fail_fast_validator import fail_fast_validator
+        from deltamcp.catalog.items.signature import fail_fast_validator
 
         assert self._output_type is not None and not isinstance(self._output_type, dict)
         return fail_fast_validator(self._output_type.core_schema)

@@ -10,14 +10,13 @@ import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from deltamcp.catalog import lite_tools
+from deltamcp.catalog import lite_tools, param_headers
 from deltamcp.catalog.items.function import (
     FunctionShape,
     omit_empty,
     read_tags,
 )
-from deltamcp.catalog.schema import param_headers
-from deltamcp.catalog.schema.json_schema import ForeignSchema
+from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.text import parameter_text, prose, tool_text
 from deltamcp.catalog.text.clean_text import clean
 from deltamcp.errors import ConfigurationError

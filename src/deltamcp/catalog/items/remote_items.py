@@ -4,12 +4,12 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Unpack
 
+from deltamcp.catalog.arguments import DeclaredArguments, InvalidArgumentsError, problem_at
 from deltamcp.catalog.items.function import FunctionShape, check_options, function_name
 from deltamcp.catalog.items.operation import TASK_SUPPORT, Operation, ToolOptions
 from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.resource import LooseUriTemplate, Resource, UriTemplate, split_scheme
-from deltamcp.catalog.schema.arguments import DeclaredArguments, InvalidArgumentsError, problem_at
-from deltamcp.catalog.schema.json_schema import ForeignSchema
+from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.text.clean_text import MAX_PROBLEMS
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import WRAPPER

@@ -37,14 +37,15 @@ _STRING = re.compile(
     r'"""(?:[^\\]|\\.)*?"""' + r"|'''.*?'''" + r'|"(?:[^"\\\n]|\\.)*"' + r"|'[^'\n]*'",
     re.DOTALL,
 )
-_ASSIGNED = re.compile(r"([\w.-]+)([\"']?\s*[:=]\s*[\"']|=)((?<=[\"'])[^\"']+|[^\s\"',;]+)")
+# Each begins where nothing before it belongs to it, too: else a long word is searched from each of its characters.
+_ASSIGNED = re.compile(r"(?<![\w.-])([\w.-]+)([\"']?\s*[:=]\s*[\"']|=)((?<=[\"'])[^\"']+|[^\s\"',;]+)")
 """A name and its value, as comments have them."""
 _OPTION = re.compile(r"[-/][^\s=]*")
 _SHELL_OPTION = re.compile(r"-\w*c|/[ck]|-command")
 """The option before a command line."""
-_VARIABLE = re.compile(r"([A-Za-z_][\w.-]*)=(.+)", re.DOTALL)
-_HEADER = re.compile(r"([\w-]+)\s*:\s*(?!//)(\S.*)", re.DOTALL)
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
+_VARIABLE = re.compile(r"(?<![A-Za-z_])(?<![A-Za-z_][\w.-])([A-Za-z_][\w.-]*)=(.+)", re.DOTALL)
+_HEADER = re.compile(r"(?<![\w-])([\w-]+)\s*:\s*(?!//)(\S.*)", re.DOTALL)
+_ADDRESS = re.compile(r"(?<![A-Za-z])(?<![A-Za-z][A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
 _PATH_KEY = re.compile(r"(?<=/)(?=[^/]*[0-9])[\w-]{16,}(?=/|$)")
 """A part of an address's path that is a key rather than a name."""
 _MAX_SHELLS = 4

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
-from deltamcp.catalog.schema.param_headers import HEADER_NAME
+from deltamcp.catalog.param_headers import HEADER_NAME
 from deltamcp.client.links.http1 import (
     BrokenExchangeError,
     HttpConnection,

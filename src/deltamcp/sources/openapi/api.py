@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from deltamcp.catalog.schema.json_schema import ForeignSchema
+from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.text.clean_text import clean_excerpt, cut
 from deltamcp.errors import ConfigurationError
 from deltamcp.sources.http import JSON_TYPE, RequestDraft, media_type

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable
 
-from deltamcp.catalog.schema.param_headers import HEADER_NAME
+from deltamcp.catalog.param_headers import HEADER_NAME
 from deltamcp.errors import Fault
 from deltamcp.runtime.log import WARNING_FILTER
 from deltamcp.transports.http import asgi

@@ -1,1 +1,0 @@
-"""JSON Schemas: what they declare, what fits them, and what validation costs."""
