@@ -223,7 +223,7 @@ class _Running(NamedTuple):
 
     def tell(self) -> None:
         _, status = os.waitpid(self.pid, 0)
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(ConnectionError):
             os.write(self.ended, NUMBER.pack(os.waitstatus_to_exitcode(status)))
         self.close()
 
@@ -261,13 +261,16 @@ def _serve(requests: socket.socket, programs: socket.socket) -> Start:
                 os._exit(0)
         elif programs.fileno() in ready:
             program, _ = programs.accept()
-            message, descriptors, *_ = socket.recv_fds(program, MESSAGE_BYTES, 3)
+            try:
+                message, descriptors, *_ = socket.recv_fds(program, MESSAGE_BYTES, 3)
+            except ConnectionError:
+                message, descriptors = b"", []  # it has been killed
             descriptors.append(program.detach())
         else:
             continue
         *streams, ended = descriptors
         if message and (pid := os.fork()):
-            with contextlib.suppress(BrokenPipeError):
+            with contextlib.suppress(ConnectionError):
                 os.write(ended, NUMBER.pack(pid))
             known = _Running(pid, os.pidfd_open(pid), ended)
             running[known.process] = running[known.ended] = known
