@@ -7,7 +7,7 @@ import pytest
 
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.lite_tools import REDEEM_DEFINITION
+from deltamcp.catalog.items.operation import REDEEM_DEFINITION
 from deltamcp.deltas.delta import make_delta, parse_edit
 from deltamcp.deltas.edits import apply_edit
 from deltamcp.results.changes import delta_words

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar,
 from deltamcp.catalog.directory import NO_NOTICES, ServerNotices
 from deltamcp.catalog.disclosure import Disclosure, uri_scheme
 from deltamcp.catalog.items.function import source_line
-from deltamcp.catalog.items.operation import Operation, is_dotted_path, is_id_segment
+from deltamcp.catalog.items.operation import REDEEM, Operation, is_dotted_path, is_id_segment
 from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.resource import Resource, split_scheme
-from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool, offered_meta_tools
 from deltamcp.catalog.view import SharedItems, View, WithheldOperations
 from deltamcp.errors import ConfigurationError

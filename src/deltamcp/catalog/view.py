@@ -8,10 +8,10 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from deltamcp import tokens
-from deltamcp.catalog import lite_tools, meta_tools
+from deltamcp.catalog import meta_tools
 from deltamcp.catalog.directory import NO_NOTICES, Category, Directory, ServerNotices
 from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts, definition_tokens
-from deltamcp.catalog.items.operation import Operation, normalize_id
+from deltamcp.catalog.items.operation import REDEEM_DEFINITION, Operation, is_lite_name, normalize_id
 from deltamcp.catalog.items.prompt import Completer, Prompt
 from deltamcp.catalog.items.resource import LooseUriTemplate, Resource
 from deltamcp.catalog.meta_tools import MetaTool
@@ -548,18 +548,18 @@ class View:
         return self.gives_promises or (self.index.gives_promises and tool not in self.operations)
 
     def _lite_definitions(self, surface: Surface) -> list[dict[str, JSON]]:
-        operations = [operation for operation in self.operations.values() if lite_tools.is_name(operation.name)]
+        operations = [operation for operation in self.operations.values() if is_lite_name(operation.name)]
         if surface is Surface.META:
             pinned = [operation for operation in operations if operation.pinned]
             return [*self._redeem(), *self._meta_definitions.values(), *_lite_items(pinned, surface)]
         return [*self._redeem(), *_lite_items(operations, surface), *self._continue_definitions]
 
     def _redeem(self) -> list[dict[str, JSON]]:
-        return [lite_tools.REDEEM_DEFINITION] if self.gives_promises else []
+        return [REDEEM_DEFINITION] if self.gives_promises else []
 
     def lite_page(self, operations: Iterable[Operation], surface: Surface) -> Page:
         """Returns a list of some operations on one page."""
-        listed = [operation for operation in operations if lite_tools.is_name(operation.name)]
+        listed = [operation for operation in operations if is_lite_name(operation.name)]
         return Page(Kind.TOOLS, (*self._redeem(), *_lite_items(listed, surface)), None, {}, public=False)
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, Literal, assert_never, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from deltamcp.catalog.lite_tools import MAX_WAIT_MS, REDEEM
+from deltamcp.catalog.items.operation import MAX_WAIT_MS, REDEEM
 from deltamcp.catalog.view import View
 from deltamcp.dialects import mcp_lite_bodies as bodies
 from deltamcp.dialects import methods, progressive_disclosure, result_bodies, versions

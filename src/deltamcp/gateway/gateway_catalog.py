@@ -14,8 +14,8 @@ from deltamcp import item_tools
 from deltamcp.calls.server_items import ServerSurface, can_queue_promises
 from deltamcp.catalog.directory import ServerNotices
 from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.catalog.items.operation import REDEEM
 from deltamcp.catalog.items.resource import MAX_URI_CHARS
-from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig

@@ -1,6 +1,7 @@
 """Operations: what a tool is to its server and its callers, whoever wrote the function.
 
-`function_operation.py` makes them of an author's functions, `remote_items.py` of other servers' tools.
+`function_operation.py` makes them of an author's functions, `remote_items.py` of other servers' tools. In a list of
+MCP-lite a tool has a category and always a description, and `redeem` stands beside those that give promises.
 """
 
 import abc
@@ -8,9 +9,9 @@ import functools
 import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
-from deltamcp.catalog import lite_tools, param_headers
+from deltamcp.catalog import param_headers
 from deltamcp.catalog.items.function import (
     FunctionShape,
     omit_empty,
@@ -37,10 +38,6 @@ from deltamcp.results.policy import (
 from deltamcp.values import JSON, Icon, Principal, ResultShape
 from deltamcp.wire.canonical import encode_canonical, sha256_digest
 
-if TYPE_CHECKING:
-    pass
-
-
 _NAME = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
 """MCP says tool names SHOULD have only letters, digits, `_`, `-` and `.`; other servers' tools need not."""
 _SYNC_SECONDS = 5.0
@@ -50,6 +47,38 @@ TASK_SUPPORT: Mapping[str, JSON] = {"auto": {"taskSupport": "optional"}, "always
 _MAX_NORMALIZED_CHARS = 2_000
 """No id is longer; to normalize a caller's text takes up to a microsecond a character."""
 _ASCII_ID_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+REDEEM = "redeem"
+"""The tool that is listed, and first, where another may answer with a promise."""
+MAX_WAIT_MS = 30_000
+REDEEM_ACTIONS = ("redeem", "status", "cancel")
+REDEEM_DEFINITION: dict[str, JSON] = {
+    "name": REDEEM,
+    "@type": "system",
+    "description": "Get the result of a long-running call by the promise token that it returned.",
+    "inputSchema": {
+        "type": "object",
+        "required": ["promise"],
+        "properties": {
+            "promise": {"type": "string", "description": "The token of the promise."},
+            "action": {
+                "enum": list(REDEEM_ACTIONS),
+                "description": "redeem: the result, or the promise again if there is none yet; status: how far the "
+                "call is; cancel: stop it.",
+            },
+            "wait_ms": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": MAX_WAIT_MS,
+                "description": "How long to wait for the result.",
+            },
+            "input": {"type": "object", "description": "Answers to the call's questions, by their ids."},
+        },
+    },
+}
+
+_LITE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""MCP's rule for new names, SEP-986, which MCP-lite has for all."""
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
 
 
 class ToolOptions(TypedDict, total=False):
@@ -405,12 +434,12 @@ class Operation(abc.ABC):
 
     @functools.cached_property
     def _lite_tool(self) -> dict[str, JSON]:
-        return lite_tools.definition(self._listed_tool, self.type)
+        return _lite_definition(self._listed_tool, self.type)
 
     @functools.cached_property
     def lite_index_entry(self) -> dict[str, JSON]:
         """The definition in an index of MCP-lite, without the schema."""
-        return lite_tools.index_entry(self.tool, self.type, self.summary_line)
+        return _lite_index_entry(self.tool, self.type, self.summary_line)
 
     @functools.cached_property
     def default_arguments(self) -> dict[str, JSON]:
@@ -491,3 +520,36 @@ def _manifest_entry(tool: dict[str, JSON], id_: str) -> dict[str, JSON]:
         "id": None if id_ == tool["name"] else id_,
     }
     return omit_empty(parts)
+
+
+def is_lite_name(name: str) -> bool:
+    """Whether MCP-lite allows a tool to have this name."""
+    return _LITE_NAME.fullmatch(name) is not None
+
+
+def _lite_definition(tool: dict[str, JSON], type_: str | None) -> dict[str, JSON]:
+    """Returns a tool's definition."""
+    return {**_lite_start(tool, type_), **tool, "description": _lite_description(tool)}
+
+
+def _lite_index_entry(tool: dict[str, JSON], type_: str | None, summary: str) -> dict[str, JSON]:
+    """Returns a definition with an empty schema in place of its own, which `tools/describe` has."""
+    return {
+        **_lite_start(tool, type_),
+        "description": summary or prose.cut(_lite_description(tool), prose.SUMMARY_CHARS),
+        "inputSchema": {"type": "object"},
+        "_meta": {"schema": "deferred"},
+    }
+
+
+def _lite_start(tool: dict[str, JSON], type_: str | None) -> dict[str, JSON]:
+    return {"name": tool["name"], "@type": type_} if type_ else {"name": tool["name"]}
+
+
+def _lite_description(tool: dict[str, JSON]) -> str:
+    """Returns the description or, if the author gave none, the words of the name as a sentence."""
+    given: str = tool.get("description", "")
+    if given.strip():
+        return given
+    words = _WORD_START.sub(" ", tool["name"]).strip() or tool["name"]
+    return f"{words[0].upper()}{words[1:]}."

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from deltamcp.calls.engine import Engine
-from deltamcp.catalog.lite_tools import MAX_WAIT_MS
+from deltamcp.catalog.items.operation import MAX_WAIT_MS
 from deltamcp.context import ProgressReport
 from deltamcp.dialects.mcp_lite import McpLite, Stamp
 from deltamcp.dialects.mcp_lite_bodies import FAILURE, PROMISE, LiteResponse
