@@ -215,6 +215,6 @@ def make_app(engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions])
     """Returns the application that the options ask for: that of MCP or, with `compat`, that of Delta-MCP 0.2."""
     if not options.get("compat"):
         return HttpApp(engine, path, **options)
-    from deltamcp.transports.http.compat import DeltaMcpApp
+    from deltamcp.transports.http.delta_mcp import DeltaMcpApp
 
     return DeltaMcpApp(engine, path, **options)

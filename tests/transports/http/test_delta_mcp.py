@@ -28,7 +28,7 @@ from deltamcp import (
 from deltamcp.auth.authenticator import Credentials
 from deltamcp.auth.bearer import TokenFault, refusal
 from deltamcp.errors import Fault
-from deltamcp.transports.http.compat import DeltaMcpApp, write_challenge
+from deltamcp.transports.http.delta_mcp import DeltaMcpApp, write_challenge
 from deltamcp.values import Failure
 from deltamcp.wire.codecs import CODECS
 from tests.support.asgi_client import AsgiClient
