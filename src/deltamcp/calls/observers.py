@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, assert_never, runtime_checkable
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.catalog.meta_tools import MetaTool
@@ -49,6 +49,13 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger("deltamcp")
 
 
+class CountedTokens(Struct, gc=False):
+    """The tokens of one call's result: without a gateway, and as it was sent; None until a ledger has counted them."""
+
+    before: int | None = None
+    after: int | None = None
+
+
 class ObservedCall:
     """One call of an operation. `outcome`, `seconds` and the token counts are set when the call has finished."""
 
@@ -57,6 +64,8 @@ class ObservedCall:
     seconds: float = 0.0
     value: Any = UNSET
     """The value that the function returned; UNSET if it did not return."""
+    counted: CountedTokens | None = None
+    """What a gateway's ledger counts, a second after the call; None without a ledger."""
 
     def __init__(self, name: str, is_known: bool, arguments: dict[str, JSON], request: RequestContext) -> None:
         self.name = name

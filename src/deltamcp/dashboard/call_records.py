@@ -9,14 +9,12 @@ import time
 from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from msgspec import Struct, field
 
-from deltamcp.calls.observers import ObservedCall, outcome_word
+from deltamcp.calls.observers import CountedTokens, ObservedCall, outcome_word
 from deltamcp.errors import UsageError
 from deltamcp.gateway.ledger import NOT_A_MODEL
-from deltamcp.gateway.ledger_figures import Usage
 from deltamcp.results.blocks import shown_texts
 from deltamcp.values import JSON, Answer, Caller, Outcome, RawResult, ToolResult
 from deltamcp.wire import jsonrpc
@@ -44,7 +42,7 @@ DONE = frozenset({"done", "promise", "input_required", "resource_required"})
 _SHOWN_FIELDS = ("seq", "at", "client", "outcome", "ms", "before", "after", "cut")
 
 
-class CallRecord(Struct):
+class CallRecord(Struct, gc=False):
     """What is known of one call."""
 
     seq: int
@@ -54,11 +52,18 @@ class CallRecord(Struct):
     outcome: str
     ms: float
     at: float = field(default_factory=time.time)
-    before: int | None = None
-    after: int | None = None
+    counted: CountedTokens | None = None
     cut: bool = False
     arguments: str | None = None
     reply: str | None = None
+
+    @property
+    def before(self) -> int | None:
+        return None if self.counted is None else self.counted.before
+
+    @property
+    def after(self) -> int | None:
+        return None if self.counted is None else self.counted.after
 
     @property
     def place(self) -> tuple[str, str]:
@@ -114,7 +119,6 @@ class CallRecords:
         self.seq: int = 0
         """The number of the last call."""
         self._calls: deque[CallRecord] = deque(maxlen=MAX_CALLS)
-        self._uncounted: WeakKeyDictionary[ObservedCall, CallRecord] = WeakKeyDictionary()
         self.figures: dict[str, ServerFigures] = {}
         """By the first part of operations' ids."""
         self._tools: dict[str, tuple[int, int]] = {}
@@ -137,8 +141,6 @@ class CallRecords:
             engine = self._gateway.server.engine
             engine.add_observer(self)
             engine.stored_results.watcher = self
-            if self._gateway.ledger is not None:
-                self._gateway.ledger.on_counted = self._count
 
     # What the engine tells
 
@@ -156,8 +158,8 @@ class CallRecords:
             self._add_figures(call.name, record)
         if call.caller.connection == NOT_A_MODEL:
             self.tried = call
-        elif self._gateway.ledger is not None and call.is_known:
-            self._uncounted[call] = record
+        elif call.is_known:
+            record.counted = call.counted  # the ledger, which observes the gateway from its start, is told before
         if time.monotonic() < self._content_until:
             self._keep(record, call)
         for waiter in self._waiters:
@@ -188,12 +190,6 @@ class CallRecords:
         found = self._results.get(name)
         if found is not None:
             found.touch()
-
-    def _count(self, call: ObservedCall, usage: Usage) -> None:
-        """Notes what a call cost; the ledger's thread calls it."""
-        record = self._uncounted.pop(call, None)
-        if record is not None and not usage.uncounted:
-            record.before, record.after = usage.before, usage.after
 
     # Content, which only who asks for it is shown
 

@@ -11,12 +11,12 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import UNSET
 
-from deltamcp.calls.observers import ObservedCall
+from deltamcp.calls.observers import CountedTokens, ObservedCall
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.catalog.disclosure import definition_tokens
 from deltamcp.catalog.items.operation import Operation
@@ -59,8 +59,9 @@ class _Reply(NamedTuple):
     size: int
     is_counted: bool = True
     """Whether there was room to wait for the count of its tokens."""
-    call: ObservedCall | None = None
-    """The call, where somebody wants to know of each what it cost."""
+    counted: CountedTokens | None = None
+    """Where whoever observes the call looks for its tokens. The call itself is not kept: for a second of 500 calls that
+    cost 15 µs of CPU time a call."""
 
 
 class _List(NamedTuple):
@@ -87,8 +88,6 @@ class Ledger:
         self._counted_bytes = 0
         self._unwritten: dict[LedgerKey, Usage] = {}
         self._told_of_failure = False
-        self.on_counted: Callable[[ObservedCall, Usage], None] | None = None
-        """Called in the ledger's thread with each call and the tokens of its result."""
         self._list_costs: dict[int, tuple[weakref.ref[Page], dict[str, Usage]]] = {}
         """What lists cost that were sent before: clients that see the same are sent the same page."""
         self._conversations: OrderedDict[str, None] = OrderedDict()
@@ -142,8 +141,10 @@ class Ledger:
         held = self._noted_bytes - self._counted_bytes
         if len(self._waiting) < _MAX_WAITING and held + size <= _MAX_WAITING_BYTES:
             self._noted_bytes += size
-            told = None if self.on_counted is None else call
-            self._note(_Reply(key, value, result, failed, size, call=told))
+            counted = None
+            if call is not None:
+                counted = call.counted = CountedTokens()
+            self._note(_Reply(key, value, result, failed, size, counted=counted))
         elif len(self._waiting) < _MAX_NOTED:
             self._note(_Reply(key, UNSET, None, failed, 0, is_counted=False))
 
@@ -216,8 +217,8 @@ class Ledger:
                 usage = _reply_usage(waiting)
                 rows = [(waiting.key, usage)]
                 self._counted_bytes += waiting.size
-                if waiting.call is not None and self.on_counted is not None:
-                    self.on_counted(waiting.call, usage)
+                if waiting.counted is not None:
+                    waiting.counted.before, waiting.counted.after = usage.before, usage.after
             else:
                 costs = self._list_cost(waiting)
                 rows = [(LedgerKey(waiting.day, upstream, LISTED), usage) for upstream, usage in costs.items()]
