@@ -7,15 +7,30 @@ import time
 from typing import Any
 
 START_SECONDS = 180.0
+_CLOSED_SECONDS = 90.0
+"""The system keeps the port of a closed connection for a minute."""
 
 
 def find_free_port() -> int:
-    with socket.socket() as free:
-        # Without it there is none for a minute after tens of thousands of connections.
-        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
+    """Returns a port at which nobody listens.
+
+    Raises:
+        OSError: there is none, a minute after connections began to be closed.
+    """
+    end = time.monotonic() + _CLOSED_SECONDS
+    while True:
+        with socket.socket() as free:
+            # Without it there is none for a minute after tens of thousands of connections.
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                free.bind(("127.0.0.1", 0))
+            except OSError:  # nor is there one with it after some 28,000, which is how many ports Linux gives out
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1)
+                continue
+            port: int = free.getsockname()[1]
+        return port
 
 
 def wait_for_port(port: int, process: "subprocess.Popen[Any]") -> None:
