@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from deltamcp import Context, DeltaServer, Depends, connect
-from deltamcp.catalog.items.signature import parse_docstring
+from deltamcp.catalog.items.docstring import parse_docstring
 
 GOOGLE = """Find books.
 
