@@ -11,7 +11,7 @@ from deltamcp.auth.authenticator import Credentials
 from deltamcp.auth.bearer import TOKEN_FAULTS, TokenFault
 from deltamcp.errors import Fault
 from deltamcp.values import Failure, Principal
-from deltamcp.wire import framing
+from deltamcp.wire import frames
 from tests.support.asgi_client import AsgiClient
 from tests.support.fake_issuer import RESOURCE, serve_issuer
 from tests.support.raw_client import META
@@ -261,7 +261,7 @@ async def test_a_stream_ends_when_its_token_expires(era: str, monkeypatch: pytes
                 body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
                 exchange = client.post(body, **names)
             assert (await exchange.start())[0] == 200
-            while (await exchange.next())["body"] != framing.KEEP_ALIVE:
+            while (await exchange.next())["body"] != frames.KEEP_ALIVE:
                 pass
             later = time.time() + 3600
             monkeypatch.setattr(time, "time", lambda: later)

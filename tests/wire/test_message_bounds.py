@@ -15,7 +15,7 @@ from deltamcp.limits import Limits
 from deltamcp.values import Malformed, Request
 from deltamcp.wire import cbor, jsonrpc
 from deltamcp.wire.codecs import CBOR_CODEC, CODECS, COMPACT_CODEC, JSON_CODEC, Codec
-from deltamcp.wire.framing import LineReader
+from deltamcp.wire.frames import LineReader
 from deltamcp.wire.message_bounds import MAX_DIGITS, MessageBoundError, check_json, estimate_memory
 
 LIMITS = Limits()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.wire import framing
-from deltamcp.wire.framing import SseEvent
+from deltamcp.wire import frames
+from deltamcp.wire.frames import SseEvent
 
 MOST = 10_000
 _DATA = st.binary(max_size=60).map(lambda data: data.replace(b"\r", b"").replace(b"\n", b""))
@@ -15,7 +15,7 @@ _IDS = st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\r\n
 
 
 def read(chunks: list[bytes]) -> list[SseEvent]:
-    reader = framing.SseReader(MOST)
+    reader = frames.SseReader(MOST)
     return [event for chunk in chunks for event in reader.feed(chunk)]
 
 
@@ -27,7 +27,7 @@ def cut(draw, text: bytes) -> list[bytes]:
 
 @given(st.lists(st.tuples(_DATA, _IDS), max_size=6), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.data())
 def test_what_is_written_is_read_again_however_it_is_cut(events, end, data):
-    written = b"".join(framing.encode_event(message, id_) for message, id_ in events)
+    written = b"".join(frames.encode_event(message, id_) for message, id_ in events)
     chunks = data.draw(cut(written.replace(b"\n", end)))
 
     found = read(chunks)
@@ -35,7 +35,7 @@ def test_what_is_written_is_read_again_however_it_is_cut(events, end, data):
 
 
 def test_an_event_that_only_says_when_to_come_back():
-    (event,) = read([framing.encode_priming_event("s.0", 250), framing.KEEP_ALIVE])
+    (event,) = read([frames.encode_priming_event("s.0", 250), frames.KEEP_ALIVE])
     assert event == SseEvent(b"", "s.0", 250)
 
 
@@ -45,14 +45,14 @@ def test_comments_other_fields_and_several_lines():
 
 
 def test_an_event_too_large_is_refused_wherever_it_is_cut():
-    reader = framing.SseReader(MOST)
+    reader = frames.SseReader(MOST)
     with pytest.raises(ValueError, match="larger than"):
         for _ in range(MOST):
             list(reader.feed(b"data: xxxx\n"))
 
 
 def test_an_event_of_a_million_lines_takes_little_more_than_its_bytes():
-    reader = framing.SseReader(10_000_000)
+    reader = frames.SseReader(10_000_000)
     tracemalloc.start()
     try:
         for _ in range(1000):

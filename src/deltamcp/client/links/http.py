@@ -36,9 +36,9 @@ from deltamcp.errors import (
 )
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Malformed, Message, Notification, RequestId, Response
-from deltamcp.wire import framing
+from deltamcp.wire import frames
 from deltamcp.wire.codecs import JSON_CODEC, Codec, codec_for_content_type
-from deltamcp.wire.framing import SseEvent
+from deltamcp.wire.frames import SseEvent
 
 VERSION_HEADER = "mcp-protocol-version"
 _MAX_IN_FLIGHT = 256
@@ -276,7 +276,7 @@ class HttpLink:
         """Reads the body of the response to a request, or to a message without an id."""
         return read_messages(body, codec, self._limits)
 
-    def read_event(self, event: framing.SseEvent, id_: RequestId | None) -> list[Message | UnaddressedError]:
+    def read_event(self, event: frames.SseEvent, id_: RequestId | None) -> list[Message | UnaddressedError]:
         """Reads an event of the response to a request, or of a stream that belongs to none."""
         return read_messages(event.data, JSON_CODEC, self._limits)
 
@@ -317,7 +317,7 @@ class HttpLink:
     ) -> _StreamEnd:
         """Reads events until the request is answered or the stream closes."""
         last_id, retry_seconds = before or ("", _RETRY_SECONDS)
-        reader = framing.SseReader(self._limits.message_bytes)
+        reader = frames.SseReader(self._limits.message_bytes)
         try:
             async for chunk in stream.chunks():
                 for event in reader.feed(chunk):
@@ -493,7 +493,7 @@ class SseLink:
         await self._post_link.open(receiver)
 
     async def _read_stream(self, stream: HttpConnection, endpoint: "asyncio.Future[str]") -> None:
-        reader = framing.SseReader(self._limits.message_bytes)
+        reader = frames.SseReader(self._limits.message_bytes)
         lost: ClientError = ConnectionLostError(f"{self._label} closed its stream.")
         try:
             async for chunk in stream.chunks():

@@ -19,7 +19,7 @@ from deltamcp.errors import ConnectionLostError, UnreachableError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Malformed
 from deltamcp.wire.codecs import JSON_CODEC
-from deltamcp.wire.framing import LineReader
+from deltamcp.wire.frames import LineReader
 
 logger: logging.Logger = logging.getLogger("deltamcp")
 

@@ -35,7 +35,7 @@ from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import Receive, Scope, Send
 from deltamcp.transports.http.protocol import bounded_protocol
 from deltamcp.transports.sockets import TlsFiles
-from deltamcp.wire import framing
+from deltamcp.wire import frames
 
 logger: logging.Logger = logging.getLogger("deltamcp.http")
 
@@ -332,7 +332,7 @@ class DashboardApp:
         gone = asyncio.ensure_future(asgi.wait_for_disconnect(receive))
         ending = asyncio.ensure_future(self._ending.wait())
         try:
-            await asgi.send_event(send, framing.KEEP_ALIVE)
+            await asgi.send_event(send, frames.KEEP_ALIVE)
             while True:
                 arguments = {"seq": seq, "state": state, "calls": False}
                 changes = asyncio.ensure_future(request.gateway.ask("changes", arguments))
@@ -358,11 +358,11 @@ class DashboardApp:
 
 def _events(found: Any, seq: int, state: str) -> bytes:
     """Returns the events of what has changed; the page then asks for it."""
-    events = [framing.KEEP_ALIVE]
+    events = [frames.KEEP_ALIVE]
     if found["state"] != state:
-        events.append(framing.encode_named_event("state", b"{}"))
+        events.append(frames.encode_named_event("state", b"{}"))
     if found["seq"] > seq:
-        events.append(framing.encode_named_event("calls", b"{}"))
+        events.append(frames.encode_named_event("calls", b"{}"))
     return b"".join(events)
 
 

@@ -56,7 +56,7 @@ from deltamcp.values import (
     SetLevel,
     Watch,
 )
-from deltamcp.wire import framing, jsonrpc
+from deltamcp.wire import frames, jsonrpc
 
 _BATCH_TOO_LARGE = Failure(
     Fault.TOO_LARGE, "The responses to this batch are too large together, so this one was dropped; send fewer at once."
@@ -132,7 +132,7 @@ class SessionReply(HttpReply):
                 await self._stream.copy.begin(self._request)
         await super()._open_stream()
         if self._stream is not None and is_primed(self.opened):
-            await asgi.send_event(self.exchange.send, framing.encode_priming_event(self._stream.event_id(0), RETRY_MS))
+            await asgi.send_event(self.exchange.send, frames.encode_priming_event(self._stream.event_id(0), RETRY_MS))
 
     def _make_event(self, message: bytes, instead: bytes | None) -> bytes:
         if self._stream is None:
@@ -425,7 +425,7 @@ class McpEndpoint:
         try:
             await asgi.start_events(send)
             if primed:
-                await asgi.send_event(send, framing.encode_priming_event(stream.event_id(after), RETRY_MS))
+                await asgi.send_event(send, frames.encode_priming_event(stream.event_id(after), RETRY_MS))
             if self._calls.draining:
                 close()
             while not leaving.done():
@@ -439,7 +439,7 @@ class McpEndpoint:
                 if stream.ended or stream.follower is not follower:
                     break
                 if not await follower.wait(self._engine.limits.ping_seconds):
-                    await asgi.send_event(send, framing.KEEP_ALIVE)
+                    await asgi.send_event(send, frames.KEEP_ALIVE)
         finally:
             leaving.cancel()
             stream.unfollow(follower)

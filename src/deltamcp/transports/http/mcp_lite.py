@@ -48,7 +48,7 @@ from deltamcp.values import (
     Response,
     Terms,
 )
-from deltamcp.wire import framing, jsonrpc
+from deltamcp.wire import frames, jsonrpc
 from deltamcp.wire.canonical import format_time
 
 logger: logging.Logger = logging.getLogger("deltamcp")
@@ -163,7 +163,7 @@ class LiteStream(WatchedChannel):
             kind = "error"
             if self.exchange.metrics is not None:
                 self.exchange.metrics.count_refusal(response.failure)
-        await self._end(framing.encode_named_event(kind, response.body))
+        await self._end(frames.encode_named_event(kind, response.body))
 
     async def abandon(self) -> None:
         await self._end(b"")
@@ -238,7 +238,7 @@ class LiteStream(WatchedChannel):
     async def _send(self, kind: str, data: bytes) -> None:
         async with self._sending:
             if self._is_open:
-                await asgi.send_event(self._asgi_send, framing.encode_named_event(kind, data))
+                await asgi.send_event(self._asgi_send, frames.encode_named_event(kind, data))
                 self._sent_at = asyncio.get_running_loop().time()
 
 

@@ -16,7 +16,7 @@ from deltamcp.transports.http import asgi
 from deltamcp.transports.http.asgi import PIECE_BYTES
 from deltamcp.transports.http.exchange import Exchange, HttpAnswer, Write
 from deltamcp.values import Ask, EngineAsk, Failure, Outcome, RequestId, Terms
-from deltamcp.wire import framing
+from deltamcp.wire import frames
 
 RETRY_MS = 100
 """How soon a client should reconnect after the server closed its stream."""
@@ -110,7 +110,7 @@ class HttpReply(WatchedChannel):
         """Sends a comment, so that no proxy closes the connection during a long call. It starts the stream."""
         if self.exchange.accepts.events and not self._detached:
             await self._start()
-            await asgi.send_event(self.exchange.send, framing.KEEP_ALIVE)
+            await asgi.send_event(self.exchange.send, frames.KEEP_ALIVE)
 
     # Messages
 
@@ -150,7 +150,7 @@ class HttpReply(WatchedChannel):
 
     def _make_event(self, message: bytes, instead: bytes | None) -> bytes:
         """Returns the event of a message; `instead` is for a client that reconnects, if the message is too large."""
-        return framing.encode_event(message)
+        return frames.encode_event(message)
 
 
 class CallsInFlight:

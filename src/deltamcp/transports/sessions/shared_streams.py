@@ -11,7 +11,7 @@ from deltamcp.stores.store import StoreError
 from deltamcp.transports.sessions.records import StreamCopies
 from deltamcp.transports.sessions.streams import EventStream, SubscriptionStream
 from deltamcp.values import JSON, Kind, Principal, RequestId
-from deltamcp.wire import framing
+from deltamcp.wire import frames
 
 _PREFIX = "changes-"
 _WATCH_BYTES = 500
@@ -246,7 +246,7 @@ class RelayedStream(EventStream):
     async def _push_error(self) -> None:
         request = await self._copies.read_request(self._name)
         if request is not None:
-            self._push(framing.encode_event(self._error(request), self.event_id(self._next)))
+            self._push(frames.encode_event(self._error(request), self.event_id(self._next)))
         self.end()
 
     def _push(self, event: bytes) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from deltamcp.limits import Limits
 from deltamcp.runtime.quota import Quota
 from deltamcp.transports.sessions.records import StreamCopies, StreamCopy
-from deltamcp.wire import framing
+from deltamcp.wire import frames
 
 _SESSION_BYTES = 1024 * 1024
 """The events that one session stores; ten large results. A larger event cannot be sent again."""
@@ -77,7 +77,7 @@ class EventStream(abc.ABC):
         return event
 
     def _encode(self, message: bytes) -> bytes:
-        return framing.encode_event(message, None if self.id is None else self.event_id(self._count))
+        return frames.encode_event(message, None if self.id is None else self.event_id(self._count))
 
     @abc.abstractmethod
     def _store(self, event: bytes) -> bool:

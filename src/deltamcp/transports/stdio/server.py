@@ -19,7 +19,7 @@ from deltamcp.transports.http.mcp_lite import MAX_BATCH, why_refused, write_resp
 from deltamcp.transports.stdio.duplex import Connection, Duplex, Respond
 from deltamcp.values import LOCAL, Failure, Malformed, Message, Outcome, Principal, Request, Response
 from deltamcp.wire import jsonrpc
-from deltamcp.wire.framing import LineReader
+from deltamcp.wire.frames import LineReader
 
 
 class LiteDuplex(Duplex):
